@@ -1,4 +1,6 @@
-"""Async and pure rooms of a broker. From the bottom: replica and group (pure), serving, partition, logs, following with
-api.fetch and api.produce, roles, coordinator, api, admin, node. These rooms may import everything below kraft.broker,
-never kraft.client.
+"""The broker: one folder per part, each async, synchronous or pure.
+
+From the bottom: shard, replica, group and txn (pure), serving, partition, logs, following with api.fetch and
+api.produce, roles, coordinator, api, admin, node. These folders may import everything below kraft.broker, never
+kraft.client.
 """

@@ -57,7 +57,7 @@ _HOME = MappingProxyType(
         "TransactionAborted": "core.transaction_errors",
     }
 )
-"""Module that defines each public name, below kraft.client."""
+"""Module, as a path below kraft.client, in which each public name is defined."""
 
 __all__ = [
     "AbortableTransactionError",

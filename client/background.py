@@ -18,8 +18,9 @@ from kraft.seam import Seam
 
 @asynccontextmanager
 async def open_background(given: Seam | None) -> AsyncIterator[tuple[Seam, trio.Nursery]]:
-    """Open a seam (`given`, or see `default_seam`) and a nursery for the duration of the block. If a task in the
-    nursery raises an exception, the block is cancelled and the exception is raised from it."""
+    """Open a nursery for the duration of the block, and yield it with the seam `given`; if that is None, with the seam
+    from `default_seam`. If a task in the nursery raises an exception, the block is cancelled and the exception is
+    raised from it."""
     async with trio.open_nursery() as outer:
         seam, inner = await outer.start(_live, given)
         try:

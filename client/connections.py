@@ -58,7 +58,7 @@ class Link:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether some bytes of requests are still in this process, not handed to the system yet."""
+        """Whether the operating system has not accepted some bytes of earlier requests yet."""
         return not self.is_closed and bool(self._connection.output())
 
     def version(self, key: ApiKey) -> int:

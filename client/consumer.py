@@ -146,9 +146,9 @@ class Consumer:
     async def subscribe(
         self, topics: Iterable[str] | str | re.Pattern[str], *, listener: RebalanceListener | None = None
     ) -> None:
-        """Join the group `group_id` and read those partitions of these topics that it assigns. `topics` has names, or
-        is a pattern (compiled, or a string that begins with `^`). Return at once; partitions are assigned during
-        `poll`."""
+        """Join the group `group_id`, and read the partitions of these topics that the group assigns to this consumer.
+        `topics` has names, or is a pattern (compiled, or a string that begins with `^`). Return at once; partitions are
+        assigned during `poll`."""
         if self.config.group_id is None:
             raise ValueError("subscribe needs a group_id; use assign to read without a group")
         if isinstance(topics, str):
@@ -386,8 +386,9 @@ class Consumer:
     # committing
 
     def group_metadata(self) -> GroupMetadata:
-        """This member of its group, for `Producer.send_offsets`. ValueError without a `group_id`. Call it after the
-        `poll` that returned the records: the group rejects the offsets of a member that a rebalance has removed."""
+        """Return this consumer's membership in its group, for `Producer.send_offsets`. Raise ValueError without a
+        `group_id`. Call it after the `poll` that returned the records: the group rejects the offsets of a member that a
+        rebalance has removed."""
         if self.config.group_id is None:
             raise ValueError("group_metadata needs a group_id")
         member = MemberIdentity() if self._group is None else self._group.member

@@ -1,8 +1,8 @@
-"""The controllers as a cluster that requests can be sent to directly, without a broker in between. Source: KIP-919
+"""A cluster of controllers to which requests are sent directly, without a broker in between. Source: KIP-919
 (`bootstrap.controllers`).
 
-An admin client uses this class when no broker is up, or for a node that is only a controller. It serves the quorum,
-features, and log levels of controllers. Controllers do not answer requests about topics.
+An admin client uses this class when no broker is up, or for a node that is only a controller. Controllers answer
+requests about the quorum, features and their log levels, but not about topics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Open the seam of a client that is given none. This is the only way from client code to the real world."""
+"""Choose the seam of a client whose application passed none. Client code reaches the operating system only through this
+module.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from kraft.seam import Seam, current_seam
 
 @asynccontextmanager
 async def default_seam(seam: Seam | None = None) -> AsyncIterator[Seam]:
-    """Provide `seam` if given, else the seam of the simulated world in which this code runs. Outside of a simulation,
-    open a real seam for the duration of the context."""
+    """Yield `seam` if given, else the seam of the simulation in which this code runs. Outside of a simulation, open a
+    seam to the operating system for the duration of the context."""
     chosen = seam or current_seam.get()
     if chosen is not None:
         yield chosen

@@ -33,17 +33,18 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
 
 FETCH_GRACE_MS = 5_000
-"""Time that the response to a Fetch request may take beyond the maximum wait in the request. Then its connection is
-closed."""
+"""Milliseconds by which the response to a Fetch request may exceed the maximum wait in the request. After that, the
+connection is closed."""
 WAIT_WHILE_FULL_MS = 20
-"""Maximum wait of a Fetch request while other partitions of the same broker are left out because their buffers are
-full. It is short, so that the others are fetched soon after the application has made room."""
+"""Maximum wait in ms of a Fetch request that leaves out some partitions of the broker because their buffers are full.
+It is short, so that these partitions are fetched soon after the application has made room."""
 
 METADATA, POSITIONS, DAMAGED = -1, -2, -3
-"""Keys of jobs of which only one may run at a time. The other keys are node ids."""
+"""Keys of background jobs. Only one job with the same key runs at a time. A job that fetches from a broker has the
+broker's id as key."""
 
 RequestedPartitions = dict[TopicPartition, tuple[ConsumerPartition, int]]
-"""The partitions in a Fetch request, each with the `version` that it had when the request was sent."""
+"""Type: the partitions in a Fetch request, each with the `version` that it had when the request was sent."""
 
 
 class Fetcher:
@@ -301,8 +302,8 @@ class Fetcher:
                 link.close()
 
     def _accept(self, tp: TopicPartition, assigned: ConsumerPartition, part: PartitionFetchResult) -> None:
-        """Process the response for one partition. An error in this partition does not keep the others from being
-        read."""
+        """Process the response for one partition. If it has an error, the other partitions in the response are
+        processed nevertheless."""
         if part.code is not ErrorCode.NONE:
             self._on_refused(tp, assigned, part)
             return

@@ -30,7 +30,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 JOIN_GRACE_MS = 5_000
-"""Time that a JoinGroup request waits for its response in addition to the group's rebalance timeout."""
+"""Milliseconds that a JoinGroup request waits for its response in addition to the group's rebalance timeout."""
 
 
 class JoinRequests:

@@ -64,7 +64,7 @@ class OffsetLookup:
             pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
     async def ensure_topics(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> None:
-        """Request metadata of those of these topics that are not known yet."""
+        """Request metadata of the topics in this list whose metadata is not known yet."""
         unknown = {topic for topic, _ in partitions if self._cluster.topic(topic) is None}
         if unknown:
             await self._cluster.refresh(unknown, timeout_ms=timeout_ms)

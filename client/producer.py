@@ -203,33 +203,35 @@ class Producer:
     # transactions
 
     def transaction(self) -> TransactionBlock:
-        """Return a transaction as a block, `async with producer.transaction():`. It is committed at the end of the
-        block, and aborted if an exception (also Cancelled) ends the block.
+        """Return an async context manager for one transaction: `async with producer.transaction():`. The transaction is
+        committed at the end of the block, and aborted if the block raises an exception (also Cancelled).
 
-        Entering it waits for the end of the last transaction. Its end raises TransactionAborted if something in it
-        failed, CommitOutcomeUnknown after `max.block.ms`, and ProducerFenced or another KafkaError if the producer can
-        only be closed. If the end is cancelled, the producer still ends the transaction, with either result."""
+        Entering the block waits for the end of the previous transaction. Leaving it raises TransactionAborted if
+        something in the transaction failed, CommitOutcomeUnknown after `max.block.ms`, and ProducerFenced or another
+        KafkaError if the producer can only be closed. If the commit is cancelled, the transaction may be committed or
+        aborted."""
         return TransactionBlock(self._require_transactional())
 
     async def init_transactions(self) -> None:
-        """Get the producer id: abort the transaction that an earlier producer with this transactional id left open, and
-        fence that producer. The first transaction does this too. Raise TimedOut after `max.block.ms`."""
+        """Get a producer id. This aborts the transaction that an earlier producer with the same transactional id left
+        open, and fences that producer. Without this call, the first transaction does the same. Raise TimedOut after
+        `max.block.ms`."""
         await self._require_transactional().initialize()
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction, after the end of the last one. Raise TimedOut after `max.block.ms`, and RuntimeError if
-        a transaction is open. A cancelled call has begun none."""
+        """Begin a transaction, after the end of the previous one. Raise TimedOut after `max.block.ms`, and RuntimeError
+        if a transaction is open. A call that is cancelled has not begun a transaction."""
         await self._require_transactional().begin()
 
     async def commit_transaction(self) -> None:
-        """Send the queued records and commit. Raise AbortableTransactionError if `abort_transaction` must be called,
-        and CommitOutcomeUnknown after `max.block.ms`: then only this call may be repeated. A cancelled call commits
-        nevertheless; it may be repeated to learn the outcome."""
+        """Send the queued records and commit the transaction. Raise AbortableTransactionError if `abort_transaction`
+        must be called. Raise CommitOutcomeUnknown after `max.block.ms`: then only this call may be repeated. If the
+        call is cancelled, the commit continues; repeat the call to learn its outcome."""
         await self._require_transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Abort; queued records fail. Raise TimedOut after `max.block.ms`: then only this call may be repeated. A
-        cancelled call aborts nevertheless."""
+        """Abort the transaction; records that are not sent yet fail. Raise TimedOut after `max.block.ms`: then only
+        this call may be repeated. If the call is cancelled, the abort continues."""
         await self._require_transactional().abort()
 
     async def send_offsets(
@@ -238,8 +240,8 @@ class Producer:
         """Commit a group's offsets (the next to read, by partition) with the open transaction. `group_metadata` is
         `consumer.group_metadata()`, or a group id if the group has no members.
 
-        Raise AbortableTransactionError if that fails: the transaction must be aborted. A cancelled call still commits
-        them with the transaction."""
+        Raise AbortableTransactionError if the offsets cannot be committed: the transaction must then be aborted. If the
+        call is cancelled, the offsets are still committed with the transaction."""
         group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
         await self._require_transactional().send_offsets(offsets, group)
 

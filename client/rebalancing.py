@@ -20,13 +20,15 @@ class RebalanceListener:
     methods, but not `poll`. An exception raised here is raised by `poll`; the rebalance continues."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions are read from now on, in addition to those that are kept. The place to `seek`."""
+        """Called after these partitions were assigned, in addition to those that this consumer keeps. A listener may
+        `seek` here."""
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions are about to move to other members. The place to `commit` the results of processing them."""
+        """Called before these partitions move to other members. A listener may `commit` here what it has processed."""
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions may already belong to other members, because the group rebalanced without this member."""
+        """Called after the group rebalanced without this member, so that these partitions may already belong to other
+        members. By default it calls `on_partitions_revoked`."""
         await self.on_partitions_revoked(partitions)
 
 

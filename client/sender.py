@@ -29,12 +29,13 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 PRODUCER_ID_SLOT = -1
-"""Key of the job that requests a producer id. The other keys of jobs are the ids of brokers that are being dialled."""
+"""Key of the background job that requests a producer id. Every other job dials a broker and has the broker's id as key.
+"""
 CLOSED_BEFORE_ACK = "the producer was closed before the acknowledgement"
 PRODUCER_CLOSED = "the producer is closed"
 LOST = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION, -1, -1, "the connection ended", None, None)
 EXPIRED = DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, "it was not delivered in time", certain=False)
-"""A batch that reached its delivery timeout, as the reason for aborting its transaction."""
+"""Error of a batch that reached its delivery timeout; its transaction, if any, must then be aborted."""
 UNACKNOWLEDGED = ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None)
 
 

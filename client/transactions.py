@@ -1,7 +1,8 @@
-"""The transactions of a producer: one task that sends the requests of its state machine, and the calls that wait.
+"""The transactions of a producer: a task that sends the requests of its state machine, and calls that wait for that
+task.
 
-Once a transaction is to end, this task ends it, whether or not the caller still waits. So cancelling a caller leaves a
-transaction that will be committed or aborted.
+Once the application has called for a commit or an abort, the task carries it out, even if the caller is cancelled. So
+after a cancelled commit the transaction may be committed or aborted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from kraft.seam import Seam, WireError
 from kraft.wire.error_codes import ErrorCode
 
 PURPOSE = "transactions"
-"""Purpose of the connections to coordinators."""
+"""Purpose of the connections to coordinators. Connections are shared by the requests of one purpose."""
 FEATURE = "transaction.version"
 V2 = 2
 CLOSE_TIMEOUT_MS = 3_000
@@ -45,8 +46,8 @@ Offsets = Mapping[TopicPartition, CommittedOffset | int]
 
 
 class ProducerTransactions:
-    """The transactions of one producer, one at a time. `pause_ms(failures)` is the backoff of retries. `changed()` is
-    called when batches may be sent that could not be sent before, and when memory was freed."""
+    """The transactions of one producer, one after another. `pause_ms(failures)` returns the backoff of retries in ms.
+    `changed()` is called when more batches may be sent, and when buffer memory was freed."""
 
     def __init__(
         self,
@@ -65,16 +66,18 @@ class ProducerTransactions:
         self._accumulator = accumulator
         self._on_changed = changed
         self._unconfirmed: Outcome | None = None
-        """What a call that timed out was to achieve. Only the same call is possible until it has succeeded."""
+        """The outcome that the application requested by a call that timed out; None if no call did. Until the same call
+        succeeds, no other call is allowed."""
         self._interrupted: tuple[Outcome, int] | None = None
-        """The call whose end was not awaited, and the number of its transaction. It may be repeated."""
+        """The commit or abort that was cancelled or timed out before the transaction ended, and the number of its
+        transaction. The application may repeat that call."""
         self._changed = trio.Event()
         self._wake = trio.Event()
 
-    # the task
+    # the background task
 
     async def run(self) -> None:
-        """Send requests to coordinators until cancelled."""
+        """Send requests to coordinators until the task is cancelled."""
         while True:
             self._wake = trio.Event()
             request = self.machine.next_request(self._clock.monotonic_ms(), is_drained=self._is_drained())
@@ -118,7 +121,8 @@ class ProducerTransactions:
             return LOST
 
     def _apply(self, *, wakes: bool = True) -> None:
-        """Carry over to the batches what the machine has decided, and wake whoever waits for its state."""
+        """Apply the machine's state to the batches: fail them, or use the new producer identity. Wake the tasks that
+        wait for a state."""
         machine, accumulator = self.machine, self._accumulator
         if machine.drops_batches:
             error = machine.error
@@ -137,36 +141,38 @@ class ProducerTransactions:
             self._wake.set()
             self._on_changed()
 
-    # the sender
+    # calls from the sender calls from the sender
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of this partition may be sent now."""
         return self.machine.may_send(topic_partition)
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
-        """A record of this partition was queued. Raises the errors of `require_open`."""
+        """Make this partition part of the transaction, because a record for it was queued. Raises the errors of
+        `require_open`."""
         self.machine.add_partition(topic_partition)
         self._wake.set()
 
     def require_open(self) -> None:
-        """Raise an error unless records can be sent now: RuntimeError outside of a transaction,
-        AbortableTransactionError, ProducerFenced or another KafkaError after an error."""
+        """Raise an error unless records can be sent now: RuntimeError if no transaction is open,
+        AbortableTransactionError if the transaction must be aborted, ProducerFenced or another KafkaError if the
+        producer can only be closed."""
         self.machine.require_open()
 
     def batch_failed(self, failure: DeliveryFailed) -> None:
-        """A batch was not delivered, or its outcome is unknown."""
+        """Fail the transaction or the producer, because a batch was not delivered or its outcome is unknown."""
         self.machine.batch_failed(failure)
 
     def batches_changed(self) -> None:
-        """Batches were acknowledged or have failed."""
+        """Check what can be sent next, because batches were acknowledged or have failed."""
         self._apply(wakes=False)
         self._wake.set()
 
     # calls that wait
 
     async def initialize(self) -> None:
-        """Get a producer id, which aborts what an earlier producer of this transactional id left open and fences it.
-        Wait for the end of the last transaction."""
+        """Wait until a transaction can be begun. The first call gets a producer id. This aborts the transaction that an
+        earlier producer with the same transactional id left open, and fences that producer."""
         self.machine.initialize()
         self._apply()
         ready = (ProducerTransactionState.UNINITIALIZED, ProducerTransactionState.INITIALIZING)
@@ -179,14 +185,15 @@ class ProducerTransactions:
         """Begin a transaction and return its number."""
         self._require_confirmed(None)
         await self.initialize()
-        # No checkpoint from here on: a cancelled call has begun nothing.
+        # No checkpoint from here on, so a call that is cancelled has not begun a transaction.
         self._require_confirmed(None)
         self.machine.begin()
         return self.machine.number
 
     async def commit(self, *, aborts_itself: bool = False) -> None:
-        """Commit. AbortableTransactionError if the transaction must be aborted instead (TransactionAborted if
-        `aborts_itself`, once it is), CommitOutcomeUnknown after `max.block.ms`."""
+        """Commit the transaction and wait until it has ended. Raise AbortableTransactionError if it must be aborted.
+        With `aborts_itself`, it is aborted at once, and TransactionAborted is raised after that. Raise
+        CommitOutcomeUnknown after `max.block.ms`."""
         self._require_confirmed(Outcome.COMMITTED)
         machine = self.machine
         if not self._is_repeated(Outcome.COMMITTED):
@@ -203,20 +210,23 @@ class ProducerTransactions:
             raise TransactionAborted(error.code, f"the transaction was aborted: {error.message}") from error
 
     async def abort(self) -> None:
-        """Abort. TimedOut after `max.block.ms`: the producer still tries to, and the call may be repeated."""
+        """Abort the transaction and wait until it has ended. Raise TimedOut after `max.block.ms`; the producer still
+        tries to abort it, and the call may be repeated."""
         self._require_confirmed(Outcome.ABORTED)
         if not self._is_repeated(Outcome.ABORTED):
             self.abort_nowait()
         await self._wait_end(Outcome.ABORTED, (ProducerTransactionState.FATAL_ERROR,))
 
     def _is_repeated(self, call: Outcome) -> bool:
-        """Whether the same call was made for this transaction before, but was cancelled or timed out."""
+        """Whether the application made the same call for this transaction before, and that call was cancelled or timed
+        out."""
         return self._interrupted == (call, self.machine.number)
 
     async def _wait_end(self, call: Outcome, failed: tuple[ProducerTransactionState, ...]) -> None:
-        """Wait until the transaction has ended, or the machine is in one of the `failed` states: raise its error."""
+        """Wait until the transaction has ended. Raise the machine's error if it reaches one of the `failed` states
+        instead, and TimedOut after `max.block.ms`."""
         machine = self.machine
-        self._interrupted = (call, machine.number)  # until the wait is over
+        self._interrupted = (call, machine.number)  # until the wait below has ended
         try:
             await self._until(
                 lambda: machine.outcome is not None or machine.state in failed, "the transaction did not end"
@@ -229,21 +239,22 @@ class ProducerTransactions:
             machine.require_not_failed()
 
     def abort_nowait(self) -> None:
-        """Let the task abort the transaction."""
+        """Start an abort without waiting for its end."""
         self.machine.abort()
         self._apply()
 
     def leave_to_task(self) -> None:
-        """Let the task finish an end that timed out. The next transaction waits for it."""
+        """Allow other calls although an abort timed out. The background task finishes the abort; the next transaction
+        waits for it."""
         self._unconfirmed = None
 
     def is_open(self, number: int) -> bool:
-        """Whether this transaction is neither ended nor about to be."""
+        """Whether this transaction is open and neither its commit nor its abort has started."""
         states = (ProducerTransactionState.IN_TRANSACTION, ProducerTransactionState.ABORTABLE_ERROR)
         return self.machine.number == number and self.machine.state in states
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit these offsets with the transaction. Wait until the group's coordinator has them."""
+        """Commit a group's offsets with the transaction. Wait until the group's coordinator has stored them."""
         entries = {
             tp: entry if isinstance(entry, CommittedOffset) else CommittedOffset(entry) for tp, entry in offsets.items()
         }
@@ -260,18 +271,19 @@ class ProducerTransactions:
             self._apply()
         if not pending.is_done:
             if machine.number == number and machine.error is not None:
-                machine.require_open()  # raises the machine's error
+                machine.require_open()  # raises the machine's stored error
             text = f"the offsets of group {group.group_id} were not stored before the transaction ended"
             raise AbortableTransactionError(ErrorCode.TRANSACTION_ABORTABLE, text)
 
     def _is_lost(self, number: int) -> bool:
-        """Whether this transaction has ended, or will not be committed."""
+        """Whether the offsets of this transaction can no longer be stored, because it has ended or will not be
+        committed."""
         machine = self.machine
         return machine.number != number or machine.outcome is not None or machine.drops_batches
 
     async def finish(self) -> None:
-        """Abort an open transaction, and wait for the end of one that is ending, but no longer than
-        CLOSE_TIMEOUT_MS."""
+        """Abort the open transaction, if any. Wait at most CLOSE_TIMEOUT_MS until no transaction is being committed or
+        aborted."""
         if self.machine.state in (ProducerTransactionState.IN_TRANSACTION, ProducerTransactionState.ABORTABLE_ERROR):
             self.abort_nowait()
         ending = (ProducerTransactionState.COMMITTING, ProducerTransactionState.ABORTING)
@@ -280,13 +292,13 @@ class ProducerTransactions:
                 await self._changed.wait()
 
     def _require_confirmed(self, call: Outcome | None) -> None:
-        """RuntimeError if another call timed out, so that its outcome is unknown."""
+        """Raise RuntimeError if a commit or abort other than `call` has timed out, so that the outcome is unknown."""
         if self._unconfirmed not in (None, call):
             name = "commit_transaction" if self._unconfirmed is Outcome.COMMITTED else "abort_transaction"
             raise RuntimeError(f"{name} timed out and its outcome is unknown: call it again")
 
     async def _until(self, is_over: Callable[[], bool], problem: str) -> None:
-        """Wait for a condition. TimedOut if it does not hold within `max.block.ms`."""
+        """Wait until `is_over()` is true. Raise TimedOut with the text `problem` after `max.block.ms`."""
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(self._config.max_block_ms / 1000):
             while not is_over():
@@ -296,8 +308,8 @@ class ProducerTransactions:
 
 
 class TransactionBlock:
-    """The value of `producer.transaction()`: a transaction that is committed at the end of its block, and aborted if
-    an exception leaves it."""
+    """The value of `producer.transaction()`: an async context manager. The transaction is committed at the end of the
+    block, and aborted if the block raises an exception."""
 
     def __init__(self, transactions: ProducerTransactions) -> None:
         self._transactions = transactions
@@ -313,12 +325,12 @@ class TransactionBlock:
         if not transactions.is_open(self._number):
             if kind is None:
                 transactions.machine.require_not_failed()
-            return  # the block has ended its transaction itself
+            return  # the code in the block has committed or aborted its transaction
         if kind is None:
             await transactions.commit(aborts_itself=True)
             return
         try:
-            # The abort begins before the first checkpoint of this call, so cancellation cannot prevent it.
+            # `abort` starts the abort before its first checkpoint, so a cancellation cannot prevent it.
             await transactions.abort()
         except TimedOut:
             transactions.leave_to_task()

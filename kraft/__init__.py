@@ -1,4 +1,4 @@
-"""pykraft: Apache Kafka's system in Python. Everything is imported below this one name.
+"""pykraft: Apache Kafka's system in Python. Every module is imported under this one package.
 
 `kraft.broker`, `kraft.client`, `kraft.sim` and `kraft.deploy` are symbolic links to the repository's top folders.
 """

@@ -44,14 +44,16 @@ class Which(TypedDict, total=False):
 
 @dataclass(eq=False, slots=True)
 class Fault(AbstractContextManager["Fault"]):
-    """A fault of requests. Used as a context manager, the fault ends when the block ends."""
+    """A fault that tampers with requests at brokers: an error response, no response, a delay or a closed connection. If
+    the fault is used as a context manager, it ends when the block ends."""
 
     rule: ReplyRule
     cluster: BreakableCluster
     numbers: dict[int, int] = field(default_factory=dict)
-    """Node → number that the node's process gave to the rule of this fault."""
+    """Map from node id to the number under which the node's process stores this fault's rule."""
     counts: dict[int, int] = field(default_factory=dict)
-    """Node → number of requests affected there, as the node reported it last."""
+    """Map from node id to the number of requests that the fault has affected at that node, as last reported by the
+    node."""
     is_ended: bool = False
 
     @property
@@ -86,7 +88,7 @@ class BreakableCluster(BreakableLinks):
     is in a state that does not allow the operation."""
 
     fault_roles: ClassVar[tuple[str, ...]] = ROLES_EVERYWHERE
-    """Roles that a fault may name instead of a node."""
+    """Roles, such as the active controller, that a fault may name instead of a node id."""
 
     def __init__(self, shape: ClusterShape) -> None:
         super().__init__()
@@ -121,8 +123,8 @@ class BreakableCluster(BreakableLinks):
         self._kill(node)
 
     def stop(self, node: int, *, until_ended: bool = True) -> None:
-        """Stop a node cleanly: a broker hands its leaderships over first. `until_ended`: where methods block, wait
-        until it has ended."""
+        """Stop a node cleanly: a broker first hands its leaderships over. `until_ended`: in a cluster whose methods
+        block, wait until the node has ended."""
         self._require(node, running=True)
         self._leave(node)
         self._stop(node)
@@ -130,8 +132,8 @@ class BreakableCluster(BreakableLinks):
             self._wait_ended(node)
 
     def start(self, node: int, *, until_ready: bool = True) -> None:
-        """Start a node again that was killed or stopped. `until_ready`: where methods block, wait until it serves;
-        otherwise call `follow_start`."""
+        """Start a node again that was killed or stopped. `until_ready`: in a cluster whose methods block, wait until
+        the node serves. In other clusters, call `follow_start` afterwards."""
         self._require(node, running=False)
         self._leave(node)
         self._start(node)
@@ -140,8 +142,8 @@ class BreakableCluster(BreakableLinks):
 
     def follow_start(self, node: int) -> bool:
         """Return whether a started node needs no further calls: it serves, it is cut off (and may never serve), or its
-        process has ended. Call this repeatedly until it returns True, because each call also sends the node the current
-        cuts of its links. Raises ClusterError if the process has ended by an error of its own."""
+        process has ended. Call this repeatedly until it returns True, because each call also sends the node the list of
+        its links that are cut. Raises ClusterError if the process has ended because of an error."""
         self._require(node)
         return self._follow_start(node)
 
@@ -163,7 +165,7 @@ class BreakableCluster(BreakableLinks):
                 self._end(fault)
 
     def is_running(self, node: int) -> bool:
-        """Return whether the node has a process; a paused one has."""
+        """Return whether the node has a process. True also for a paused node."""
         self._require(node)
         return self._is_running(node)
 
@@ -184,8 +186,8 @@ class BreakableCluster(BreakableLinks):
             self._cut_links()
 
     def mend(self) -> None:
-        """Heal, resume paused nodes, and start the nodes that are down. Where methods block, wait until all nodes
-        serve."""
+        """Heal, resume paused nodes, and start the nodes that are down. In a cluster whose methods block, wait until
+        all nodes serve."""
         for node in self.node_ids:
             if self.is_paused(node):
                 self.resume(node)
@@ -193,7 +195,7 @@ class BreakableCluster(BreakableLinks):
         for node in self.node_ids:
             if not self.is_running(node):
                 self.start(node, until_ready=False)
-        for node in self.node_ids:  # a node that was down serves when enough of the others run
+        for node in self.node_ids:  # a node that was down can serve only when enough other nodes run
             self._wait_ready(node)
 
     # plans
@@ -220,7 +222,7 @@ class BreakableCluster(BreakableLinks):
         if fault.kind == plan.CUT_ONE_WAY and link not in self._cuts:
             self.cut_one_way(*link)
             return lambda: self._end_cut(link)
-        links = self._links_that_fare_badly(fault)
+        links = self._degraded_links(fault)
         if fault.kind in plan.QUALITY_KINDS and not any(one in self._qualities for one in links):
             self._qualities.update(dict.fromkeys(links, fault.quality))
             self._cut_links()
@@ -229,7 +231,7 @@ class BreakableCluster(BreakableLinks):
             return None
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")
 
-    def _links_that_fare_badly(self, fault: plan.Fault) -> list[tuple[int, int]]:
+    def _degraded_links(self, fault: plan.Fault) -> list[tuple[int, int]]:
         """Return the links that a fault degrades: both directions of the link that it names, or all links of
         its node."""
         end = end_of(fault.node)

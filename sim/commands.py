@@ -285,7 +285,7 @@ def scenario(
         Path | None, typer.Option(metavar="DIR", help="Leave history, faults, samples, verdict and report in DIR.")
     ] = None,
 ) -> None:
-    """Run a scenario of `kraft chaos` in virtual time: the same clients, faults and judge on a simulated cluster."""
+    """Run a scenario of `kraft chaos` in virtual time: the same clients, faults and checks on a simulated cluster."""
     from kraft.sim.chaos.judge import INVALID, VALID
     from kraft.sim.chaos.run.simulated_run import run_simulated, summary_lines
     from kraft.sim.chaos.scenarios.scenario import ScenarioError

@@ -18,7 +18,7 @@ CLIENTS_NAME = "clients"
 
 
 class LinkMeter:
-    """A world's observer. `strayed` is notified of failed dials."""
+    """Observer of a simulated world that counts bytes and ended connections. `strayed` is notified of failed dials."""
 
     def __init__(self, strayed: StrayedDials) -> None:
         self.counts: Counter[str] = Counter()

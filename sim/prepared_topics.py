@@ -1,6 +1,6 @@
 """Async: create the topics and records that a test needs, and read the records afterwards.
 
-`kraft.testing` has the same methods, blocking, for a cluster of real processes. Injected faults of requests do not
+`kraft.testing` has methods of the same names that block, for a cluster of processes. Injected faults of requests do not
 affect these methods (ONLOOKER_CLIENT_ID), but a network partition or a node that is down does.
 """
 

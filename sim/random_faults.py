@@ -1,4 +1,4 @@
-"""Injects random faults that follow from a seed, one after the other, while an application under test runs.
+"""Injects random faults, one at a time and drawn from a seed, while an application under test runs.
 
 Invariant: before the next fault begins the cluster is healthy again (every node up, every replica in sync). So a record
 acknowledged with acks=all survives all of them.
@@ -27,7 +27,7 @@ KINDS = ("kill", "stop", "lose power", "pause", PARTITION)
 async def random_faults(
     cluster: SimulatedCluster, random: Random, kinds: Sequence[str], pause_s: float, lasting_s: float
 ) -> AsyncIterator[None]:
-    """Inject random faults one after the other; see SimulatedCluster.random_faults."""
+    """Inject random faults, one at a time; see SimulatedCluster.random_faults."""
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown or not kinds:
         raise ClusterError(f"kinds of faults are {', '.join(KINDS)}; not {', '.join(unknown) or 'none'}")

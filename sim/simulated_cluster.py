@@ -1,4 +1,5 @@
-"""SimulatedCluster: an application's own trio code against a cluster in one process, under virtual time and one seed.
+"""SimulatedCluster: a user's trio application, run against a whole cluster in one process, under virtual time and one
+seed.
 
     with SimulatedCluster(seed=7) as cluster:
         cluster.run(main)      # async def main(): async with Producer(bootstrap_servers=cluster.bootstrap_servers) ...
@@ -128,7 +129,7 @@ class SimulatedCluster(AwaitedTopics):
     ) -> Result:
         """Start the nodes, wait until they serve, run `main(*args)` to its end, and return its result.
 
-        Raises the exceptions of `main`. Raises ClusterError if a node stops by an error of its own or violates an
+        Raises the exceptions of `main`. Raises ClusterError if a node stops because of an error or violates an
         invariant, or if `main` does not end within `timeout_s` virtual seconds."""
         self._require_startable()
         _require_function(main)
@@ -234,7 +235,8 @@ class SimulatedCluster(AwaitedTopics):
             raise ClusterError(text) from None
 
     def lose_power(self, node: int) -> None:
-        """Cut the power of a node's host: others receive nothing, and what its disk had not synced is lost or torn."""
+        """Cut the power of a node's host: other hosts receive nothing from it, and what its disk had not synced is lost
+        or torn."""
         self._require(node, running=True)
         self._leave(node)
         self._world.power_off(host_name(node))
@@ -242,9 +244,9 @@ class SimulatedCluster(AwaitedTopics):
     def random_faults(
         self, kinds: Sequence[str] = KINDS, *, pause_s: float = 2.0, lasting_s: float = 3.0
     ) -> AbstractAsyncContextManager[None]:
-        """During the block, inject one random fault after the other; the seed decides nodes, kinds and times. Each
-        lasts up to `lasting_s`. The next begins up to `pause_s` after the cluster is healthy again, so no acknowledged
-        record may be lost. At the end of the block everything is mended."""
+        """During the block, inject random faults, one at a time; the seed decides nodes, kinds and times. Each lasts up
+        to `lasting_s`. The next begins up to `pause_s` after the cluster is healthy again, so no acknowledged record
+        may be lost. At the end of the block links are healed, and all nodes are resumed or started."""
         return random_faults(self, self._world.random.stream("random faults"), kinds, pause_s, lasting_s)
 
     async def carry_out(self, faults: Iterable[plan.Fault]) -> list[str]:
@@ -258,8 +260,8 @@ class SimulatedCluster(AwaitedTopics):
         return run.history
 
     async def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
-        """Restart each node cleanly in turn, with `back_ms` downtime, the next one when every replica is in sync.
-        Return line by line what was done."""
+        """Restart each node cleanly in turn, with `back_ms` downtime; the next node follows when every replica is in
+        sync. Return line by line what was done."""
         return await self.carry_out([plan.Fault(at_ms=0, kind=plan.ROLLING, back_ms=back_ms)])
 
     def holders(self, role: str) -> list[int]:

@@ -77,7 +77,7 @@ class SimulatedNodes:
 
     @property
     def up(self) -> dict[int, Node]:
-        """Return the running nodes, except those that have just been started."""
+        """Return the running nodes, except nodes that were started too recently to be queried."""
         return {node_id: node for node_id, node in self._nodes.items() if self.is_running(node_id)}
 
     def request_stop(self, node_id: int) -> None:

@@ -1,8 +1,8 @@
 """Gives a simulated application the world's time and randomness when it uses Python's own modules.
 
 Production code of this project uses only the seam. An application under test may call `time.time` or `uuid.uuid4`, and
-still behaves the same under the same seed. Not covered: `datetime.now`, which is C, and names that were imported
-before. Threads, processes and `time.sleep` stay forbidden: see the world's tripwires.
+behaves in the same way under the same seed nevertheless. Not covered: `datetime.now`, which is C, and names that were
+imported before. Threads, processes and `time.sleep` stay forbidden: see the world's tripwires.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The pages of the admin listener: a table from each path to the function that returns its page.
 
-A liveness probe never depends on other nodes; otherwise one lost controller would restart a whole cluster. No page
+The liveness probe never depends on other nodes; otherwise one lost controller would restart a whole cluster. No page
 changes anything or shows a secret. Probes need no token, because a supervisor that restarts nodes knows no secrets.
 Paths under /v1 are those of Strimzi's agent.
 """
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 PROBES = frozenset({"/live", "/ready", "/v1/ready"})
-"""Paths of the probes. They need no token, and are also answered on connections above the maximum: many open
-connections must not get a node restarted."""
+"""Paths of the liveness and readiness probes. They need no token. They are answered even if the node has more admin
+connections than its maximum, because many open connections must not get a node restarted."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of one node. `not_ready()` returns why the node should get no work, or None if it is ready. `stats`
-    counts the requests without the token."""
+    """The pages of one node. `not_ready()` returns why clients should not use the node yet, or None if it is ready.
+    `stats` counts the requests that lack the token."""
 
     node: NodeView
     not_ready: Callable[[], str | None]
     stats: ListenerStats
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
-        """Return the page of the request's path: 404 if there is no such page, 401 if the page needs a token and the
-        request has none."""
+        """Return the page at the request's path. Return 404 if there is no page at this path, and 401 if the page needs
+        a token that the request lacks."""
         if not self._may(request):
             self.stats.authentications_failed += 1
             return text_answer(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer, with kraft.admin.token")
@@ -103,7 +103,7 @@ class Pages:
 
 
 def answer_above_maximum(pages: Pages, connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
-    """Answer a request on a connection above the maximum: probes as usual, every other request with 503."""
+    """Answer a request on a connection beyond the maximum: probes as usual, every other request with 503."""
     text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
 
     def answer(request: HttpRequest) -> HttpAnswer:

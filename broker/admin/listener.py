@@ -1,4 +1,4 @@
-"""AdminListener: binds `kraft.admin.listener`, bounds its connections, and decides whether the node is ready."""
+"""AdminListener: bind `kraft.admin.listener`, limit its connections, and decide whether the node is ready."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.node")
 
 SETTLED = frozenset({"leader", "follower", "observer"})
-"""Quorum states in which a node is ready. A voter in any other state has lost its leader."""
+"""Quorum states in which a node is ready. A voter in any state that is not listed has lost its leader."""
 LOOK_MS = 500
-"""Milliseconds between two checks for idle connections and for the lag of the replayed metadata."""
+"""Milliseconds between two checks for idle connections and for the lag of the applied metadata."""
 LAG_MS_MAX = 1_000
-"""Milliseconds that the replayed metadata may lag behind the committed metadata; after a longer lag the node is not
+"""Milliseconds that the applied metadata may lag behind the committed metadata; after a longer lag the node is not
 ready."""
 ABOVE_MAX = 16
-"""Number of connections above the maximum that are still read: probes on them are answered, other requests get 503.
-Further connections are closed at once."""
+"""Number of connections beyond the maximum that are still read: on them, probes are answered, and other requests get
+503. Any more connections are closed at once."""
 ABOVE_IDLE_MS = 5_000
-"""Milliseconds after which an idle connection above the maximum ends, so that probes find room."""
+"""Idle time in milliseconds after which a connection beyond the maximum is closed, so that probes can connect."""
 
 
 class AdminListener:
@@ -40,12 +40,12 @@ class AdminListener:
         self._node = node
         self._clock = seam.clock
         self._connections: dict[HttpConnection, int] = {}
-        """For each open connection, the idle time in ms after which it is closed."""
+        """Open connection → idle time in ms after which it is closed."""
         self._connections_max = config.integer("kraft.admin.connections.max")
         self._head_bytes_max = config.integer("kraft.admin.head.bytes.max")
         self._idle_ms = config.integer("kraft.admin.idle.ms")
         self._replayed_ms = self._clock.monotonic_ms()
-        """Monotonic time at which the replayed metadata last reached the high watermark."""
+        """Monotonic time at which the applied metadata last reached the high watermark."""
         self._pages: Pages | None = None
         binding = Binding(LISTENER, Address(*admin_address(config)), admin_tls(config))
         self._bound = seam.network.serve(binding, self._accept)
@@ -53,11 +53,11 @@ class AdminListener:
 
     @property
     def address(self) -> Address:
-        """The bound address, with its real port."""
+        """The bound address, with the port that the system chose if the configured port is 0."""
         return self._bound.address
 
     def not_ready(self) -> str | None:
-        """Return why the node should get no work, or None if it is ready. A broker that serves without a controller
+        """Return why clients should not use the node, or None if it is ready. A broker that serves without a controller
         stays ready; otherwise a cluster that loses its controllers would lose its brokers too."""
         if self._node.is_stopping():
             return "the node is stopping"
@@ -78,7 +78,7 @@ class AdminListener:
         return None
 
     async def run(self) -> None:
-        """Close idle connections and check the lag of the replayed metadata, until cancelled."""
+        """Close idle connections and check the lag of the applied metadata, until cancelled."""
         while True:
             await self._clock.sleep_ms(LOOK_MS)
             self._look_at_replay()
@@ -87,8 +87,8 @@ class AdminListener:
                 connection.transport.close(CloseReason.IDLE)
 
     def close(self) -> None:
-        """Stop accepting connections. The open ones end with the network, so that a stopping node still reports its
-        state."""
+        """Stop accepting connections. Open connections end only with the node's network, so that a stopping node still
+        reports its state on them."""
         self._bound.close()
 
     def _look_at_replay(self) -> None:
@@ -96,8 +96,8 @@ class AdminListener:
             self._replayed_ms = self._clock.monotonic_ms()
 
     def _accept(self, transport: Transport) -> HttpConnection:
-        """Accept a connection. The first connection imports the HTTP module, so that a node without connections starts
-        sooner and needs less memory."""
+        """Accept a connection. The first connection imports the HTTP module, so that a node without admin connections
+        starts sooner and needs less memory."""
         from kraft.broker.admin.endpoints import Pages, answer_above_maximum
         from kraft.wire.http import HttpConnection
 

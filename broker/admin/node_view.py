@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The broker of a node, as the admin listener reads it. `state()` returns the value of Kafka's BrokerState metric.
-    `not_ready()` returns why the broker should get no work, or None if it is ready."""
+    """The broker of a node, as the admin listener sees it. `state()` returns the value of Kafka's BrokerState metric.
+    `not_ready()` returns why clients should not use the broker, or None if it is ready."""
 
     state: Callable[[], int]
     not_ready: Callable[[], str | None]
@@ -24,7 +24,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A running node, as the admin listener reads it. `version()` returns the version of this package. `broker` is None
+    """A running node, as the admin listener sees it. `version()` returns the version of this package. `broker` is None
     on a node that is only a controller."""
 
     config: NodeConfig

@@ -1,7 +1,7 @@
-"""APIs of features that this cluster does not have, answered as a Kafka broker answers them where the feature is off.
+"""APIs of features that this cluster does not have. They are answered like a Kafka broker on which the feature is off.
 
-These APIs are advertised, as Kafka's are. Without them a client reports an old broker, or reports nothing at all
-(librdkafka's consumer with group.protocol=consumer). The response names the feature where the message has a field for
+These APIs are advertised, as by Kafka. Otherwise a client would report an old broker, or report nothing at all
+(librdkafka's consumer with group.protocol=consumer). The response names the feature if the message has a field for
 text. The broker logs the missing feature, once per client and minute.
 Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener, group.version 0), TransactionCoordinator.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.absent_features")
 
 NO_AUTHORIZER = "No Authorizer is configured"
-"""Error text of a broker without an authorizer, as in Kafka. On this broker no authorizer can be configured."""
+"""Error text of a Kafka broker without an authorizer. On this broker no authorizer can be configured."""
 NO_ACLS = "this cluster has no ACLs yet: every request is allowed"
 NO_SASL = "no listener of this cluster speaks SASL yet"
 NO_CONSUMER_GROUPS = "this cluster has no groups of the consumer protocol (KIP-848) yet: set group.protocol=classic"
 
 
 def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> None:
-    """Log which feature the client requested and that it is missing, once per client and minute."""
+    """Log the missing feature that the client requested, once per client and minute."""
     log_limit.warning(
         log,
         event,
@@ -48,7 +48,7 @@ def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> Non
 
 
 def handle_describe_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Reject DescribeAcls with SECURITY_DISABLED. Needs DESCRIBE on the cluster."""
+    """Reject DescribeAcls with SECURITY_DISABLED. The client needs DESCRIBE on the cluster."""
     read(request)
     error, text = ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER} on the broker: {NO_ACLS}"
     if not gates.authorize_cluster(session, Operation.DESCRIBE):
@@ -59,7 +59,7 @@ def handle_describe_acls(gates: Gates, log_limit: LogLimit, request: Request, se
 
 
 def handle_create_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Reject each ACL that is to be created. Needs ALTER on the cluster."""
+    """Reject each ACL of a CreateAcls request. The client needs ALTER on the cluster."""
     error, text = _acl_refusal(gates, log_limit, session)
     row = part(ApiKey.CREATE_ACLS, "AclCreationResult")
     rows = [row(error_code=error, error_message=text) for _ in read(request).creations]
@@ -67,7 +67,7 @@ def handle_create_acls(gates: Gates, log_limit: LogLimit, request: Request, sess
 
 
 def handle_delete_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Reject each filter of a DeleteAcls request. Needs ALTER on the cluster."""
+    """Reject each filter of a DeleteAcls request. The client needs ALTER on the cluster."""
     error, text = _acl_refusal(gates, log_limit, session)
     row = part(ApiKey.DELETE_ACLS, "DeleteAclsFilterResult")
     rows = [row(error_code=error, error_message=text) for _ in read(request).filters]
@@ -85,8 +85,8 @@ def _acl_refusal(gates: Gates, log_limit: LogLimit, session: Session) -> tuple[E
 
 
 def handle_sasl_handshake(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Answer a client that is configured for SASL. The response lists no enabled mechanism, and the client reports
-    that."""
+    """Answer a client that is configured for SASL. The response lists no enabled mechanism, so the client reports that
+    none is enabled."""
     read(request)
     _warn_of_sasl(log_limit, session)
     answer(request, respond(ApiKey.SASL_HANDSHAKE, error_code=ErrorCode.ILLEGAL_SASL_STATE))

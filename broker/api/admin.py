@@ -19,11 +19,11 @@ from kraft.wire.messages import milliseconds
 from kraft.wire.server import Request
 
 ANSWER_MS = 1_000
-"""Milliseconds for the return of the response, added to the timeout that the controller got."""
+"""Milliseconds that the broker waits for the controller's response beyond the timeout that the controller got."""
 
 
 def handle_create_topics(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Create or reject each topic independently."""
+    """Create or reject each topic, independently of the other topics."""
     message = read(request)
     result = part(ApiKey.CREATE_TOPICS, "CreatableTopicResult")
 
@@ -64,7 +64,7 @@ def handle_delete_topics(forwarder: Forwarder, request: Request, session: Sessio
 
 
 def handle_create_partitions(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Add partitions to each topic, or reject the topic, independently of the others."""
+    """Add partitions to each topic, or reject the topic, independently of the other topics."""
     message = read(request)
     result = part(ApiKey.CREATE_PARTITIONS, "CreatePartitionsTopicResult")
 
@@ -102,7 +102,7 @@ def handle_describe_quorum(forwarder: Forwarder, request: Request, session: Sess
 
 
 def handle_update_features(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Raise, lower or remove finalized features: either all that the request names, or none."""
+    """Raise, lower or remove finalized features: either all features that the request names, or none."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:

@@ -1,5 +1,5 @@
-"""IncrementalAlterConfigs and AlterConfigs. This broker sets the levels of its process's loggers itself
-(IncrementalAlterConfigs only). The active controller decides everything else.
+"""IncrementalAlterConfigs and AlterConfigs. The active controller decides everything except the log levels of this
+broker's loggers, which the broker sets itself (IncrementalAlterConfigs only).
 
 Each resource succeeds or fails independently. A resource that a request names twice fails, and has two results.
 Source: AlterConfigsRequest 0 to 2, IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.

@@ -21,7 +21,7 @@ KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
 
 
 def handle_alter_replica_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
-    """Start the moves; each replica has its own result. Needs ALTER on the cluster."""
+    """Start the moves; each replica has its own result. The client needs ALTER on the cluster."""
     message = read(request)
     is_allowed = context.gates.authorize_cluster(session, Operation.ALTER)
     result = part(KEY, "AlterReplicaLogDirPartitionResult")

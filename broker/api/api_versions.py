@@ -1,7 +1,8 @@
 """ApiVersions: the APIs and versions that this listener serves, and the cluster's features.
 
-Any version of the request is answered. A version that is not served gets a v0 response with UNSUPPORTED_VERSION and the
-range of ApiVersions itself, so that a newer client can use an older version. Internal API keys are never listed.
+Any version of the request is answered. If the version is not served, the response is version 0 with UNSUPPORTED_VERSION
+and the supported range of ApiVersions, so that a newer client can use an older version. Internal API keys are never
+listed.
 Source: KIP-35, KIP-511, KIP-584.
 """
 
@@ -25,17 +26,16 @@ if TYPE_CHECKING:
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_CHARS_MAX = 64
-"""Maximum number of characters in metrics of a client's software name, and of its software version."""
+"""Maximum length in characters of a client's software name in metrics, and of its software version."""
 FIRST_WITH_SOFTWARE_NAME = 3
 FIRST_WITH_ZERO_MINIMUM = 4
 NO_FEATURES_EPOCH = -1
 BODIES_MAX = 16
-"""Maximum number of encoded responses that are kept. Each is for one version, and for the newest image or an earlier
-one."""
+"""Maximum number of encoded responses that are kept, each for one version and one image."""
 
 
 class ApiVersionsHandler:
-    """The ApiVersions handler of one broker. It keeps encoded responses, because every client begins with this request
+    """The ApiVersions handler of one broker. It keeps encoded responses, because every client sends this request first
     and the responses seldom change."""
 
     def __init__(self, newest_image: Callable[[], MetadataImage], features: tuple[FeatureRange, ...]) -> None:
@@ -77,7 +77,7 @@ class ApiVersionsHandler:
 
 
 def unsupported_version_body() -> bytes:
-    """Return the v0 body for an unsupported version: error 35 and one entry, ApiVersions itself."""
+    """Return the v0 body for an unsupported version: error 35, and ApiVersions as the only entry."""
     served = BROKER_APIS[ApiKey.API_VERSIONS]
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, served.key, served.advertised_min, served.max)
 

@@ -46,12 +46,12 @@ class HandlerContext:
     """Parts and callables of one broker, for its request handlers.
 
     `find` and `locate` are those of `ReplicaIndex`. `create_topics(session, names)` creates topics in the background.
-    `check_leaders(broker_ids, then)` later calls `then` with the ids of those brokers whose process is gone.
+    `check_leaders(broker_ids, then)` later calls `then` with the ids of the brokers whose process has ended.
 
     A handler that cannot answer during its call continues in one of three ways; in each, an error fails only its
     request. From a callback, `finish(request, function, *arguments)` calls the function. `continue_in_steps(request,
-    steps)` runs the steps in turns with other work. `answer_later(request, function, *arguments)` awaits the function
-    in a task."""
+    steps)` runs the steps, with other work between them. `answer_later(request, function, *arguments)` awaits the
+    function in a task."""
 
     node_id: int
     cluster_id: str
@@ -63,7 +63,7 @@ class HandlerContext:
     newest_image: Callable[[], MetadataImage]
     departed: DepartedBrokers
 
-    # the data plane
+    # parts of the data plane
     find: Callable[[str | UUID | None, int], Partition | None]
     locate: Callable[[str, int], Partition | ErrorCode]
     directories: LogDirectories
@@ -72,7 +72,7 @@ class HandlerContext:
     moves: ReplicaMoves
     write_log_starts_of: Callable[[HostedDirectory], Awaitable[None]]
 
-    # above it
+    # parts above the data plane: coordinators, controller, topic creation
     groups: GroupCoordinators
     transactions: TransactionCoordinators
     marker_writer: MarkerWriter
@@ -82,7 +82,7 @@ class HandlerContext:
     create_topics: Callable[[Session, list[str]], None]
     check_leaders: Callable[[frozenset[int], Callable[[frozenset[int]], None]], None]
 
-    # how a request continues
+    # ways in which a request continues after its handler has returned
     finish: Callable[..., None]
     continue_in_steps: Callable[[Request, Steps], None]
     answer_later: Callable[..., None]
@@ -93,8 +93,8 @@ class HandlerContext:
         return self.newest_image()
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Return where clients of `listener` reach a broker. Return None if the broker is fenced or does not have that
-        listener."""
+        """Return the address at which clients of `listener` reach a broker. Return None if the broker is fenced or does
+        not have that listener."""
         registration = self.newest_image().brokers.get(broker_id)
         if registration is None or registration.fenced:
             return None

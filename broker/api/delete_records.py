@@ -1,4 +1,5 @@
-"""DeleteRecords: raise the log start offset of partitions, and answer when every live replica has raised it too.
+"""DeleteRecords: raise the log start offset of partitions, and answer when every live replica has raised its offset
+too.
 
 Invariants: the log start offset never passes the high watermark. When a request is answered, the log start offsets are
 in the checkpoint, so a restart does not lower them. The next retention run removes the files.
@@ -29,7 +30,7 @@ UNKNOWN = -1
 
 
 def handle_delete_records(context: HandlerContext, request: Request, session: Session) -> None:
-    """Check each partition, raise its log start offset, then wait for its replicas."""
+    """Check each partition, raise its log start offset, then wait for the partition's replicas."""
     message = read(request)
     deletion = DeleteRecords(context, request)
     for topic in message.topics:
@@ -64,7 +65,7 @@ def handle_delete_records(context: HandlerContext, request: Request, session: Se
 
 class PartitionDeletion:
     """The deletion in one partition. It is either rejected, or waits until the partition's replicas reach `target`. It
-    watches its partition."""
+    is a watcher of its partition."""
 
     __slots__ = ("error", "index", "low_watermark", "operation", "partition", "target", "wanted")
 
@@ -116,7 +117,7 @@ class PartitionDeletion:
             self.operation.check()
 
     def refresh_followers(self, leader: LeaderState) -> None:
-        """Do nothing: the next log start offset that a follower reports calls `partition_changed`."""
+        """Do nothing: `partition_changed` is called when a follower next reports its log start offset."""
 
 
 def _begin(partition: Partition, wanted: int) -> PartitionDeletion:
@@ -154,7 +155,7 @@ class DeleteRecords(Parked):
         self._is_done = False
 
     def topic(self, name: str) -> list[PartitionDeletion]:
-        """Add a topic. Return the list to which its partitions are appended."""
+        """Add a topic. Return the list to which the caller appends the topic's partitions."""
         rows: list[PartitionDeletion] = []
         self._topics.append((name, rows))
         return rows
@@ -163,8 +164,9 @@ class DeleteRecords(Parked):
         return [row for _, rows in self._topics for row in rows]
 
     def start(self, timeout_ms: int) -> None:
-        """Answer, or wait for the followers: all log start offsets are raised on this broker. The request continues in
-        `PartitionDeletion.partition_changed`, called by `Partition.settle` at the end of a pass, or in `expire`."""
+        """Answer, or wait for the followers, after all log start offsets were raised on this broker. The request
+        continues in `PartitionDeletion.partition_changed`, called by `Partition.settle` at the end of a pass, or in
+        `expire`."""
         loop = self._context.loop
         loop.request_pass()
         for row in self.rows():
@@ -175,7 +177,7 @@ class DeleteRecords(Parked):
         self.check()
 
     def check(self) -> None:
-        """Answer if no partition still waits."""
+        """Answer if no partition is waiting any more."""
         if not self._is_done and not any(row.is_waiting for row in self.rows()):
             self._context.loop.deadlines.remove(self)
             self._finish()
@@ -195,8 +197,8 @@ class DeleteRecords(Parked):
         self._context.answer_later(self._request, self._checkpoint_and_answer)
 
     async def _checkpoint_and_answer(self) -> None:
-        """Write the raised log start offsets to the checkpoint, then answer. After the answer, a restart must not lower
-        them again."""
+        """Write the raised log start offsets to the checkpoint, then answer. A restart must not lower the offsets after
+        the answer."""
         raised = [row.partition for row in self.rows() if row.error == ErrorCode.NONE and row.partition is not None]
         directories = dict.fromkeys(partition.directory for partition in raised)
         for directory in directories:

@@ -2,8 +2,8 @@
 
 The size of a log is the size of its segments. A log that is not open is measured on the disk. A replica that is being
 moved to another directory of this broker is reported there as a future replica. Its `offset_lag` is the number of
-offsets that the copy lacks; every other `offset_lag` is 0. As in Kafka, the metadata log is not listed. No directory is
-cordoned (KIP-1066): this broker ignores the config key for it.
+offsets that the copy lacks; for all other replicas it is 0. As in Kafka, the metadata log is not listed. No directory
+is cordoned (KIP-1066): this broker ignores the config key for it.
 Source: DescribeLogDirsRequest 1 to 5, KIP-113, KIP-827.
 """
 
@@ -31,7 +31,8 @@ TopicPartition = tuple[str, int]
 
 
 def handle_describe_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
-    """Describe every directory, with the requested partitions or with all of them. Needs DESCRIBE on the cluster."""
+    """Describe every directory, with the requested partitions or with all of them. The client needs DESCRIBE on the
+    cluster."""
     message = read(request)
     if not context.gates.authorize_cluster(session, Operation.DESCRIBE):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -105,14 +106,14 @@ def _topics(
 def _measure(
     disk: Disk, directory: str, closed: dict[TopicPartition, str]
 ) -> tuple[dict[TopicPartition, int], int, int]:
-    """Return (sizes of logs that are not open, all bytes of the file system, its free bytes). *Blocking.*"""
+    """Return (sizes of logs that are not open, size of the file system, free space), in bytes. *Blocking.*"""
     sizes = {key: _log_bytes(disk, path) for key, path in closed.items() if disk.is_directory(path)}
     return sizes, disk.total_bytes(directory), disk.free_bytes(directory)
 
 
 def _log_bytes(disk: Disk, path: str) -> int:
-    """Return the bytes of the log's files. The log may be opened or deleted during the measurement, which takes no
-    lock. Missing files or a missing folder are therefore not a failure of the device."""
+    """Return the size of the log's files in bytes. No lock is taken, so the log may be opened or deleted during the
+    measurement. Missing files or a missing folder are therefore not a failure of the device."""
     total = 0
     try:
         for name in disk.list(path):

@@ -23,8 +23,8 @@ KEY = ApiKey.DESCRIBE_PRODUCERS
 
 
 def handle_describe_producers(context: HandlerContext, request: Request, session: Session) -> None:
-    """Describe each partition; each succeeds or fails independently. Closed logs are opened first. A replica without a
-    log yet has no producers."""
+    """Describe each partition; each succeeds or fails independently. Closed logs are opened first. A replica whose log
+    was never created has no producers."""
     message = read(request)
     closed = [
         found

@@ -1,10 +1,10 @@
 """DescribeTopicPartitions: topics and their partitions in pages, with their eligible leader replicas (KIP-966).
 
 Topics are sorted by name. A page has at most as many partitions as the client requests and
-max.request.partition.size.limit allows. `next_cursor` is the first partition of the next page. If a client names a
-topic that does not exist and that it may not describe, the error is the authorization error. A request without names
-gets only the topics that the client may describe. The bytes of two partitions in the same state differ only in the
-partition number, so the common bytes are encoded once (`metadata_partitions`).
+max.request.partition.size.limit allows. `next_cursor` is the first partition of the next page. A named topic that does
+not exist gets the authorization error if the client may not describe it. A request without names gets only the topics
+that the client may describe. The bytes of two partitions in the same state differ only in the partition number, so the
+common bytes are encoded once (`metadata_partitions`).
 Source: DescribeTopicPartitionsRequest 0.
 """
 
@@ -76,7 +76,7 @@ class _Page:
         self._partitions = PartitionsWriter(KEY, version)
 
     def build(self) -> Any:
-        """Return the whole response."""
+        """Return the complete response."""
         topics = tuple(self._topics())
         cursor = self._next
         following = None if cursor is None else part(KEY, "Cursor")(topic_name=cursor[0], partition_index=cursor[1])
@@ -103,8 +103,8 @@ class _Page:
                 return
 
     def _metadata_topic(self) -> Any:
-        """Describe the cluster's metadata log, but only to a client that may read the log and names it. The log is
-        never listed."""
+        """Describe the cluster's metadata log if the client may read it and the request names it. The log is never
+        listed otherwise."""
         self._left -= 1
         alive = [broker_id for broker_id in self._image.broker_ids() if self._reaches(broker_id)]
         return part(KEY, "DescribeTopicPartitionsResponseTopic")(
@@ -116,7 +116,7 @@ class _Page:
         )
 
     def _described(self, topic: TopicImage, start: int) -> Any:
-        """Return the topic's partitions from `start` on, as many as fit on the page."""
+        """Return the topic's partitions from `start` on, up to the number that fits on the page."""
         end = min(topic.partition_count, start + self._left)
         self._left -= max(0, end - start)
         if end < topic.partition_count:

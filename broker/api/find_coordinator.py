@@ -1,9 +1,9 @@
 """FindCoordinator: return the broker that coordinates a group or a transactional id.
 
 The request creates the internal topic that stores the group or id, if the topic does not exist. The response is
-COORDINATOR_NOT_AVAILABLE until the topic exists, and while its partition has no leader whose process is known to be
-alive. Then the client retries. A client may retry only after a second, while the coordinator is often available after a
-tenth of a second. So the request first waits on the broker.
+COORDINATOR_NOT_AVAILABLE until the topic exists and the leader of its partition is known to be alive; then the client
+retries. A client may retry only after a second, while the coordinator is often available after a tenth of a second. So
+the broker holds the request for a while before it answers COORDINATOR_NOT_AVAILABLE.
 Source: FindCoordinatorRequest 0 to 6, KIP-699 (batches), docs/decisions/14-group-coordinator.md.
 """
 
@@ -41,7 +41,8 @@ def handle_find_coordinator(context: HandlerContext, request: Request, session: 
 
 
 class CoordinatedKind(NamedTuple):
-    """What a type of key names: the resource, the internal topic that keeps it, and the error without permission."""
+    """A type of key in the request: the type of resource, the internal topic that stores it, and the error for a client
+    without permission."""
 
     resource: ResourceType
     topic: str
@@ -60,8 +61,8 @@ REASONS = MappingProxyType({ErrorCode.INVALID_REQUEST: "this cluster coordinates
 
 
 class PendingFindCoordinator(Parked):
-    """A pending FindCoordinator request. It is answered at its deadline, or earlier if each coordinator is either known
-    or cannot be determined. Newer images continue it (`image_changed`)."""
+    """A pending FindCoordinator request. It is answered when each coordinator is either known or cannot be determined,
+    and at its deadline at the latest. It is checked again when a newer image is published (`image_changed`)."""
 
     delayed_operation = "FindCoordinator"
     __slots__ = ("_context", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
@@ -78,8 +79,7 @@ class PendingFindCoordinator(Parked):
         self._is_over = False
 
     def check(self) -> None:
-        """Find the coordinators' leaders in the newest image, and check whether leaders in other processes are
-        alive."""
+        """Find the coordinators' brokers in the newest image, and check whether their processes are alive."""
         self._leaders = {key: self._leader(key) for key in self._keys}
         if ErrorCode.COORDINATOR_NOT_AVAILABLE in self._leaders.values() and not self._is_over:
             self._wait()

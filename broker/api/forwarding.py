@@ -1,5 +1,4 @@
-"""Forwarding: a client's request is sent to the active controller, and its response is returned in the client's
-version.
+"""Forwarding: send a client's request to the active controller, and return its response in the client's version.
 
 When no controller answers in time, the outcome is unknown and the client gets REQUEST_TIMED_OUT.
 """
@@ -23,18 +22,18 @@ if TYPE_CHECKING:
     from kraft.image import MetadataImage
 
 COUNTED_BYTES_MAX = 64 * 1024
-"""Maximum bytes of a forwarded response whose errors are counted in metrics: decoding a larger one would hold up the
-event loop."""
+"""Maximum size in bytes of a forwarded response whose errors are counted in metrics. Decoding a larger one would block
+the event loop for too long."""
 
 NOT_ANSWERED = "no controller answered in time; it is not known whether the request was carried out"
 
 Finish = Callable[[Any], Any]
-"""Function that turns the controller's response (newest class) into the client's response, by adding this broker's own
-part."""
+"""Function that turns the controller's response (newest class) into the client's response, by adding the results of
+this broker itself."""
 
 Failure = Callable[[ErrorCode, str], Any]
-"""Function that builds the response (newest class) for the case that the controller did not decide: the same error and
-text for every element."""
+"""Function that builds the response (newest class) when no controller decided: every element gets the same error and
+text."""
 
 
 class Forwarder:
@@ -65,11 +64,10 @@ class Forwarder:
         timeout_ms: int = FORWARD_TIMEOUT_MS,
         mutations: int = 0,
     ) -> None:
-        """Forward `message` (newest class), and complete `request` from a task with the controller's response.
+        """Forward `message` (newest class). A task answers `request` with the controller's response.
 
-        `mutations` counts against the quota of controller mutations: the number of partitions created or deleted. A
-        request to whose response this broker adds nothing is forwarded and returned as bytes, in the client's version.
-        """
+        `mutations` is the number of partitions created or deleted; it counts against the quota of controller mutations.
+        If this broker adds nothing to the response, the response is returned as bytes, in the client's version."""
         throttle_ms = self.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, mutations) if mutations else 0
         if finish is None and throttle_ms == 0:
             self._answer_later(

@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: authorize, translate, and pass the request to the group's coordinator.
 
-Each request needs READ on the group. The constants name the first version that has a field.
+Each request needs READ on the group. Each constant `FIRST_…` is the first version that has a field.
 Source: JoinGroupRequest 0 to 9, SyncGroupRequest 0 to 5, HeartbeatRequest 0 to 4, LeaveGroupRequest 0 to 5.
 """
 
@@ -41,7 +41,8 @@ FIRST_SYNC_WITH_PROTOCOL = 5
 
 
 def handle_join_group(context: HandlerContext, request: Request, session: Session) -> None:
-    """Join a group. Errors are answered at once, a successful join when the group's next generation begins."""
+    """Join a group. An error is answered at once; a successful join is answered when the group's next generation
+    begins."""
     message, version = read(request), request.api_version
     session_timeout_ms = milliseconds(message.session_timeout)
     has_own_timeout = version >= FIRST_JOIN_WITH_REBALANCE_TIMEOUT
@@ -82,7 +83,7 @@ def handle_join_group(context: HandlerContext, request: Request, session: Sessio
 
 
 def handle_sync_group(context: HandlerContext, request: Request, session: Session) -> None:
-    """Sync the group; answered when the leader's assignments are committed. From version 5 on, the request names the
+    """Sync the group, and answer when the leader's assignments are committed. From version 5 on, the request names the
     protocol."""
     message = read(request)
     sync = SyncRequest(
@@ -140,7 +141,7 @@ def handle_leave_group(context: HandlerContext, request: Request, session: Sessi
 def _submit(
     context: HandlerContext, request: Request, session: Session, asked: GroupRequest, reply: Callable[[Any], None]
 ) -> None:
-    """Pass an authorized request to the coordinator. An error in writing its reply fails this request alone."""
+    """Pass an authorized request to the coordinator. An error while its reply is sent fails this request alone."""
     if context.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, asked.group)):
         context.groups.submit(asked, partial(context.finish, request, reply))
     else:

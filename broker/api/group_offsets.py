@@ -1,9 +1,9 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: authorize group and topics, call the coordinator, answer.
 
-A topic that the client may not read gives TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists. The response to
-a request for all topics omits topics that the client may not describe. Offsets of a deleted topic are not returned for
-a new topic with the same name (KAFKA-19154). From version 10 on, requests name topics by id. A topic id that this
-broker does not know gives UNKNOWN_TOPIC_ID.
+A topic that the client may not read gets TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists. The response to a
+request for all topics omits topics that the client may not describe. Offsets of a deleted topic are not returned for a
+new topic with the same name (KAFKA-19154). From version 10 on, requests name topics by id. A topic id that this broker
+does not know gets UNKNOWN_TOPIC_ID.
 Source: OffsetCommitRequest 2 to 10, TxnOffsetCommitRequest 0 to 5, OffsetFetchRequest 1 to 10, OffsetDeleteRequest 0.
 """
 
@@ -63,13 +63,13 @@ def _name_of(context: HandlerContext, topic: Any) -> str | None:
 # OffsetCommit
 
 NamedTopics = Sequence[tuple[str | None, Any]]
-"""The topics of a request with their names."""
+"""The topics of a request as (name, topic) pairs; the name is None for an unknown topic id."""
 
 RowKey = tuple[str | None, int]
 
 
 def handle_offset_commit(context: HandlerContext, request: Request, session: Session) -> None:
-    """Commit the accepted offsets; answered when all of them are committed."""
+    """Commit the accepted offsets, and answer when all of them are committed."""
     message, version = read(request), request.api_version
     topics = [(_name_of(context, topic), topic) for topic in message.topics]
     accepted, refused = _sorted_out(context, session, topics)
@@ -143,8 +143,8 @@ def _commit_topics(topics: NamedTopics, error_of: Callable[[RowKey], ErrorCode])
 
 
 def _retention_ms(request: Request) -> int:
-    """Return the retention that a client of versions 2 to 4 may request. Newer message classes lack the field, so the
-    old class decodes it."""
+    """Return the retention time that a client may request in versions 2 to 4. Newer message classes lack the field, so
+    the request is decoded with the old class."""
     old = messages.versioned_class(ApiKey.OFFSET_COMMIT, request.api_version, MessageDirection.REQUEST)
     asked, _ = compile_reader(old, old)(request.body, 0)
     return milliseconds(asked.retention_time)
@@ -154,7 +154,7 @@ def _retention_ms(request: Request) -> int:
 
 
 def handle_txn_offset_commit(context: HandlerContext, request: Request, session: Session) -> None:
-    """Stage the accepted offsets for a transaction; answered when all of them are in the log."""
+    """Stage the accepted offsets for a transaction, and answer when all of them are committed to the log."""
     message, version = read(request), request.api_version
     accepted, refused = _sorted_out(context, session, [(topic.name, topic) for topic in message.topics])
     commit = TxnCommitRequest(
@@ -256,7 +256,7 @@ def _wanted(context: HandlerContext, topic: Any) -> _RequestedTopic:
 
 
 def _all_topics(context: HandlerContext, answered: FetchOffsetsReply, *, with_ids: bool) -> list[_RequestedTopic]:
-    """Return every topic for which the group has an offset. A response that names topics by id omits deleted topics."""
+    """Return every topic for which the group has an offset. If the response names topics by id, omit deleted topics."""
     found: dict[str, list[int]] = {}
     for row in answered.rows:
         found.setdefault(row.topic, []).append(row.partition)
@@ -328,7 +328,7 @@ def _fetched(wanted: _RequestedTopic, found: dict[tuple[str, int], FetchedOffset
 
 
 def handle_offset_delete(context: HandlerContext, request: Request, session: Session) -> None:
-    """Delete offsets. Needs DELETE on the group and READ on each topic."""
+    """Delete offsets. The client needs DELETE on the group and READ on each topic."""
     message = read(request)
     refused: list[PartitionError] = []
     accepted: list[tuple[str, int]] = []

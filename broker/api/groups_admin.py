@@ -1,7 +1,7 @@
 """ListGroups, DescribeGroups, DeleteGroups: administrators' requests about the groups that this broker coordinates.
 
 A client that may DESCRIBE the cluster gets all groups from ListGroups; every other client gets the groups that it may
-describe. A group that does not exist is described as "Dead", without an error before version 6.
+describe. A group that does not exist is described as "Dead", and before version 6 without an error.
 Source: ListGroupsRequest 0 to 5, DescribeGroupsRequest 0 to 6, DeleteGroupsRequest 0 to 2, KIP-518 (states), KIP-848
 (types).
 """
@@ -52,7 +52,7 @@ def handle_list_groups(context: HandlerContext, request: Request, session: Sessi
 
 
 def handle_describe_groups(context: HandlerContext, request: Request, session: Session) -> None:
-    """Describe each group with its members, from its own coordinator's partition."""
+    """Describe each group with its members. The coordinator of the group answers for it."""
     message = read(request)
     rows: list[Any] = [None] * len(message.groups)
     missing = len(rows)

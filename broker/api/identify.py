@@ -1,11 +1,7 @@
-"""Identify: return the process incarnation that listens on this address. The active controller requests it after a
-connection of this broker ended.
+"""Identify: return the incarnation id of the process that listens on this address.
 
-Only the inter-broker listener serves it, even before the broker is registered. The response has no other content.
-Source: docs/decisions/05-fast-fencing.md#brokers. Identify: return the process incarnation that listens on this
-address. The active controller requests it after a connection of this broker ended.
-
-Only the inter-broker listener serves it, even before the broker is registered. The response has no other content.
+The active controller sends this request after a connection of this broker ended. Only the inter-broker listener serves
+it, even before the broker is registered. The response has no other content.
 Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 

@@ -1,6 +1,8 @@
-"""InitProducerId: return a producer id for an idempotent producer, or the next identity of a transactional id.
+"""InitProducerId: return a producer id for an idempotent producer, or the next producer id and epoch of a transactional
+id.
 
-Any broker gives out producer ids from its own block. A transactional id's request goes to its transaction coordinator.
+Any broker gives out producer ids from its block of ids. A request with a transactional id goes to the transaction
+coordinator.
 Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.
 """
 
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 FIRST_WITH_PRODUCER_FENCED = 4
-"""From this version on, clients know PRODUCER_FENCED."""
+"""First version whose clients know PRODUCER_FENCED."""
 
 
 def handle_init_producer_id(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer at once from this broker's block of ids, or once the next block has arrived."""
+    """Answer an idempotent producer from this broker's block of ids, at once or when the next block has arrived. Pass a
+    request with a transactional id to its coordinator."""
     message = read(request)
     gates = context.gates
     if message.transactional_id is not None:

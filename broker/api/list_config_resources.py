@@ -1,4 +1,4 @@
-"""ListConfigResources: the names of all resources with a configuration (KIP-1142). Version 0 of this API is called
+"""ListConfigResources: the names of all resources with a configuration (KIP-1142). Version 0 of this API has the name
 ListClientMetricsResources.
 
 Source: ListConfigResourcesRequest 0 to 1.
@@ -26,7 +26,7 @@ FIRST_WITH_TYPES = 1
 
 
 def handle_list_config_resources(context: HandlerContext, request: Request, session: Session) -> None:
-    """List the names of the requested types, or of every type. Needs DESCRIBE_CONFIGS on the cluster."""
+    """List the names of the requested types, or of every type. The client needs DESCRIBE_CONFIGS on the cluster."""
     wanted = read(request).resource_types if request.api_version >= FIRST_WITH_TYPES else (_METRICS,)
     if not context.gates.authorize_cluster(session, Operation.DESCRIBE_CONFIGS):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

@@ -1,10 +1,10 @@
-"""ListOffsets: return where a partition begins and ends, and which offset belongs to a timestamp.
+"""ListOffsets: return the first and last offset of a partition, or the offset for a timestamp.
 
 Checks per partition, in this order: named twice, DESCRIBE permission, exists, hosted, leader epoch, leadership, then
 the offset. A consumer never gets an end offset below one that it may have seen: until this leader's high watermark has
-reached the start of its epoch, the response is OFFSET_NOT_AVAILABLE (KIP-207). Lookups by timestamp run off the event
-loop. If a lookup finds damage and the replica therefore goes offline, the error is NOT_LEADER_OR_FOLLOWER; otherwise it
-is CORRUPT_MESSAGE.
+reached the start of its epoch, the response is OFFSET_NOT_AVAILABLE (KIP-207). Lookups by timestamp run in a thread. If
+a lookup finds damage and the replica therefore goes offline, the error is NOT_LEADER_OR_FOLLOWER; otherwise it is
+CORRUPT_MESSAGE.
 Source: ListOffsetsRequest 1 to 11, KIP-207.
 """
 
@@ -45,7 +45,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 OF_TIERED_LOGS = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
-"""Special timestamps for the remote part of a tiered log, which no log of this broker has."""
+"""Special timestamps for the remote part of a tiered log; no log of this broker is tiered."""
 
 FIRST_VERSION_OF = MappingProxyType(
     {
@@ -75,7 +75,7 @@ class OffsetAnswer(NamedTuple):
 
 
 Deferred = tuple[Partition | MetadataTopic, int, int]
-"""A lookup that still has to be made: (partition or metadata topic, timestamp, leader epoch)."""
+"""A lookup that must wait: (partition or metadata topic, timestamp, leader epoch)."""
 
 
 class Asker(NamedTuple):
@@ -91,7 +91,7 @@ class Asker(NamedTuple):
 
 
 def handle_list_offsets(context: HandlerContext, request: Request, session: Session) -> Steps:
-    """Answer at once if no partition has to wait, otherwise from a task."""
+    """Answer at once if no lookup must wait, otherwise from a task."""
     message = read(request)
     return _Listing(context, request, session, message).answer_in_steps(message.topics)
 
@@ -107,7 +107,7 @@ class _Listing:
         self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | Deferred]]]] = []
 
     def answer_in_steps(self, topics: Sequence[Any]) -> Steps:
-        """Check all partitions in order. Then answer, or start a task (`run`) for the lookups that have to wait."""
+        """Check all partitions in order. Then answer, or start a task (`run`) for the lookups that must wait."""
         seen = Counter((topic.name, row.partition_index) for topic in topics for row in topic.partitions)
         looked_at = 0
         for topic in topics:
@@ -145,7 +145,7 @@ class _Listing:
         return list_offset(found, self._asker, timestamp, epoch)
 
     def _begin_metadata(self, timestamp: int) -> OffsetAnswer | Deferred:
-        """Return the offset in the cluster's metadata log, of which only committed records count."""
+        """Return the offset in the cluster's metadata log; only committed records are visible."""
         metadata = self._context.metadata_topic
         if timestamp >= 0:
             return metadata, timestamp, -1
@@ -176,7 +176,8 @@ class _Listing:
         log = partition.log
         assert log is not None
         hit, error = await self._find(partition, log, timestamp)
-        if partition.log is not None and partition.log is not log:  # it was moved to another directory meanwhile
+        # the replica was moved to another directory meanwhile
+        if partition.log is not None and partition.log is not log:
             return await self._look_up(partition, timestamp, epoch)
         error = error or check(partition, self._asker, epoch)
         if error != ErrorCode.NONE:
@@ -187,7 +188,7 @@ class _Listing:
         return OffsetAnswer(not_available(partition, self._asker))
 
     async def _find(self, partition: Partition, log: Log, timestamp: int) -> tuple[TimestampedOffset | None, ErrorCode]:
-        """Return the result of a lookup by timestamp in this log, or an error if the log cannot be read (any more)."""
+        """Return the result of a lookup by timestamp in this log, or an error if the log cannot be read any more."""
         context, truncations = self._context, log.truncations
         is_latest = timestamp == MAX_TIMESTAMP
         try:
@@ -238,7 +239,8 @@ class _Listing:
 
 
 def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
-    """Check that the log can be read, then check the leader epoch and the leadership."""
+    """Return the error of a partition whose log cannot be read, whose leader epoch differs from the request's, or which
+    this broker does not lead (debug replicas may read from a follower). NONE: the lookup may continue."""
     if partition.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     error = leader_epoch_error(partition, epoch)
@@ -271,7 +273,7 @@ def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) 
 
 
 def end_offset(partition: Partition, asker: Asker) -> int:
-    """Return the end of the log that this client or replica may see."""
+    """Return the end offset that this client or replica may see."""
     log = partition.readable
     assert log is not None
     if not asker.is_consumer:
@@ -281,7 +283,7 @@ def end_offset(partition: Partition, asker: Asker) -> int:
 
 def not_available(partition: Partition, asker: Asker) -> ErrorCode:
     """Return the error that a consumer gets until the new leader's high watermark has reached the start of its epoch.
-    Before that, the leader cannot know its predecessor's high watermark."""
+    Before that, the leader may not know all offsets that its predecessor had committed."""
     leader = partition.leader
     if leader is None or not asker.is_consumer or partition.high_watermark >= leader.epoch_start_offset:
         return ErrorCode.NONE

@@ -1,11 +1,13 @@
 """Metadata: brokers, topics, partitions, as the clients of one listener may see them.
 
-If a client names a topic that does not exist and that it may not describe, the error is the authorization error. Only
-unfenced brokers that have the listener are shown, and brokers that left a moment ago (`kraft.broker.serving.departed`).
+A named topic that does not exist gets the authorization error if the client may not describe it. The response lists the
+unfenced brokers that have the listener, and brokers that were fenced a moment ago (`kraft.broker.serving.departed`).
+
 The request may create a missing topic. The response is UNKNOWN_TOPIC_OR_PARTITION until the topic exists, and also if
 the topic can never be created, so that a client knows when to stop retrying. A leader whose process seems to have died
-a moment ago is reported as LEADER_NOT_AVAILABLE; otherwise a client would keep this leader for a second. The bytes of
-two partitions in the same state differ only in the partition number, so the common bytes are encoded once
+a moment ago is reported as LEADER_NOT_AVAILABLE; otherwise a client would keep this leader for a second.
+
+The bytes of two partitions in the same state differ only in the partition number, so the common bytes are encoded once
 (`metadata_partitions`). A response with very many partitions is built a few milliseconds at a time, from one image.
 Source: MetadataRequest 0 to 13, KIP-4, KIP-516.
 """
@@ -55,7 +57,7 @@ CHECKED_LEADERS_MAX = 16
 
 
 def handle_metadata(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer from the newest image, after a short check whether the leaders in the answer are alive."""
+    """Answer from the newest image, after a short check whether the leaders in the response are alive."""
     message = read(request)
     version = request.api_version
     asks_for_cluster = version in WITH_CLUSTER_OPERATIONS and _asks_for_cluster_operations(request)
@@ -91,8 +93,8 @@ def handle_metadata(context: HandlerContext, request: Request, session: Session)
 
 
 def _leaders(context: HandlerContext, message: Any) -> frozenset[int]:
-    """Return the other brokers that lead the topics of the request, if they are few. The broker checks that they are
-    alive before the response names them."""
+    """Return the leaders, other than this broker, of the topics in the request, if they are few. The broker checks that
+    they are alive before the response names them."""
     topics = context.image.topics
     found: set[int] = set()
     if message.topics is None or len(message.topics) > CHECKED_TOPICS_MAX:
@@ -105,8 +107,8 @@ def _leaders(context: HandlerContext, message: Any) -> frozenset[int]:
     return frozenset(found) if len(found) <= CHECKED_LEADERS_MAX else frozenset()
 
 
-# Versions 8 to 10 can also ask for the authorized operations on the cluster. Newer classes lack that field. So it is
-# read with the old class, and written over its place in the old version, which is the last field.
+# Versions 8 to 10 can also request the authorized operations on the cluster. Newer classes lack that field. So the old
+# class reads it from the request, and its value is written into the encoded response, where it is the last field.
 
 
 def _asks_for_cluster_operations(request: Request) -> bool:
@@ -117,7 +119,7 @@ def _asks_for_cluster_operations(request: Request) -> bool:
 
 def _with_cluster_operations(context: HandlerContext, session: Session, version: int, response: Any) -> list[bytes]:
     pieces = messages.encode_response_in_pieces(ApiKey.METADATA, version, response)
-    last = b"".join(pieces[-2:])  # the request may name both
+    last = b"".join(pieces[-2:])  # the request may name both the topic's name and its id
     operations = context.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
     place = len(last) - (1 if messages.is_flexible(ApiKey.METADATA, version) else 0) - 4
     return [*pieces[:-2], last[:place] + operations + last[place + 4 :]]
@@ -146,7 +148,7 @@ class _MetadataReply:
         self.partitions = PartitionsWriter(ApiKey.METADATA, self.version)
         self.topics: list[Any] | None = None
         self.missing: dict[str, Any] = {}
-        """The error of each topic that the request names and that does not exist."""
+        """The error of each named topic that does not exist."""
         self.is_long = self._is_long()
         """Whether the response has more partitions than one step of the loop should encode."""
 
@@ -169,7 +171,7 @@ class _MetadataReply:
         return {topic.topic_id: topic for topic in found if topic is not None}.values()
 
     def describe_topics(self) -> Steps:
-        """Describe all topics of the response, in steps; `build` then uses the encoded partitions."""
+        """Encode the partitions of all topics in the response, in steps; `build` then uses the encoded partitions."""
         if self.is_long:
             for topic in self._known_topics():
                 if self._may(Operation.DESCRIBE, topic.name):
@@ -192,8 +194,8 @@ class _MetadataReply:
         )
 
     def _controller_id(self) -> int:
-        """Return the id of any live broker as the controller's: each broker forwards requests to the active
-        controller."""
+        """Return the id of any live broker as that of the controller, because each broker forwards requests to the
+        active controller."""
         if self.context.node_id in self.endpoints:
             return self.context.node_id
         return min(self.endpoints, default=-1)
@@ -262,7 +264,7 @@ class _MetadataReply:
         yield from self.missing.values()
 
     def create_missing(self) -> None:
-        """Choose the error of each named topic that does not exist, and start creating those that may be created.
+        """Choose the error of each named topic that does not exist, and start creating the topics that may be created.
         Creation starts at once, because a response that is built in steps is dropped when its client disconnects."""
         wanted = self.message.topics or ()
         if self._refusal(wanted) is not None or any(_is_id(topic.topic_id) for topic in wanted):
@@ -293,8 +295,8 @@ class _MetadataReply:
             self.context.create_topics(self.session, creatable)
 
     def _metadata_topic(self) -> Any:
-        """Describe the cluster's metadata log, but only to a client that may read the log and names it. The log is
-        never listed."""
+        """Describe the cluster's metadata log if the client may read it and the request names it. The log is never
+        listed otherwise."""
         return self.topic_class(
             error_code=ErrorCode.NONE,
             name=METADATA_TOPIC,

@@ -17,9 +17,10 @@ from kraft.wire.messages.compiled_writers import EncodedStructs
 
 _pack_number = struct.Struct(">i").pack
 PIECE_PARTITIONS = 8 * LEAF_PARTITIONS_MAX
-"""Partitions per piece of encoded bytes; a piece has some tens of kilobytes."""
+"""Number of partitions per piece of encoded bytes; a piece has some tens of kilobytes."""
 _NUMBER_AT, _NUMBER_END = 2, 6
-"""Position of a partition's number in its encoded struct, behind the error code, in all versions of both responses."""
+"""Start and end position of the partition number in its encoded struct, after the error code; the same in all versions
+of the two responses."""
 
 
 Describe = Callable[[int, PartitionState], Any]
@@ -27,15 +28,15 @@ Describe = Callable[[int, PartitionState], Any]
 
 
 class PartitionsWriter:
-    """Writes partitions in one version for one response. Its caller passes the function that describes a partition. The
-    writer keeps no reference to this function, because a reference cycle would keep alive everything of which the
-    response was made."""
+    """Encodes partitions in one version for one response. The caller passes the function that describes a partition.
+    The writer does not store this function: a reference cycle would keep alive all objects from which the response is
+    built."""
 
     def __init__(self, key: ApiKey, version: int) -> None:
         self._write = messages.struct_writer(key, version, "topics", "partitions")
         self._version = version
         self._known: dict[int, tuple[PartitionState, bytes, bytes]] = {}
-        """Identity of a state → (that state, the bytes before the partition number, the bytes behind it). The stored
+        """Identity of a state → (that state, the bytes before the partition number, the bytes after it). The stored
         reference keeps the state alive, so that its identity is not reused."""
         self._written: dict[UUID, EncodedStructs] = {}
 
@@ -55,8 +56,8 @@ class PartitionsWriter:
         return EncodedStructs(len(numbers), (b"".join(parts),), self._version)
 
     def write(self, topic: TopicImage, describe: Describe) -> Iterator[None]:
-        """Encode the topic's partitions, with a yield after each leaf of the topic's tree, so that `of` finds them
-        encoded. Do nothing if they are encoded already. The pieces are sent separately, because joining megabytes takes
+        """Encode the topic's partitions in steps, so that `of` finds them encoded. Yield after each leaf of the topic's
+        tree. Do nothing if they are encoded already. The pieces are sent separately, because joining megabytes takes
         longer than encoding them."""
         if topic.topic_id in self._written:
             return

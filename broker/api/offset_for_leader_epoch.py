@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch: return where a leader epoch ended. A replica compares its log with that offset, a consumer its
-position.
+"""OffsetForLeaderEpoch: return the end offset of a leader epoch. A replica compares its log with that offset, a
+consumer its position.
 
 Also answered for the cluster's metadata log, if the client may read that log.
 Source: OffsetForLeaderEpochRequest 2 to 4, KIP-101, KIP-279, KIP-320.
@@ -75,7 +75,7 @@ def _answer(
 
 
 def _end_of_epoch(context: HandlerContext, session: Session, topic: str, asked: Any) -> EpochAnswer:
-    """Return where the epoch ended in one partition; `asked` is the request's row for that partition."""
+    """Return the end offset of the epoch in one partition; `asked` is the request's row for that partition."""
     if topic == METADATA_TOPIC and asked.partition == PARTITION and context.metadata_topic.may_read(session):
         return context.metadata_topic.end_of_epoch(asked.leader_epoch)
     found = context.locate(topic, asked.partition)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments, forwarded to the active controller, which decides
+"""AlterPartitionReassignments and ListPartitionReassignments: forward them to the active controller, which decides
 (KIP-455).
 """
 

@@ -1,8 +1,9 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: authorize, call the transaction coordinator, answer.
 
 AddPartitionsToTxn up to version 3 comes from producers and names one transaction. From version 4 on it comes from
-brokers, names several, and may only verify that partitions are part of a transaction. If one partition of a transaction
-is rejected, none of them is added. Clients that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH.
+brokers and may name several transactions. It then adds partitions, or only verifies that they are part of a
+transaction. If one partition of a transaction is rejected, none of them is added. Clients that do not know
+PRODUCER_FENCED get INVALID_PRODUCER_EPOCH.
 Source: AddPartitionsToTxnRequest 0 to 5, AddOffsetsToTxnRequest 0 to 4, EndTxnRequest 0 to 5, KIP-588, KIP-890.
 """
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kraft.broker.api.context import HandlerContext
 
 FIRST_WITH_PRODUCER_FENCED = 2
-"""From this version on, clients of the three APIs know PRODUCER_FENCED."""
+"""First version of the three APIs whose clients know PRODUCER_FENCED."""
 FIRST_ADD_OF_BROKERS = 4
 FIRST_ADD_WITH_ABORTABLE = 5
 FIRST_END_THAT_BUMPS = 5
@@ -41,7 +42,7 @@ def transaction_resource(transactional_id: str) -> Resource:
 
 
 def error_for(version: int, first_with_fenced: int, error: ErrorCode) -> ErrorCode:
-    """Return the error as clients of this version know it."""
+    """Return the error code that clients of this version know for this error."""
     is_unknown = version < first_with_fenced and error is ErrorCode.PRODUCER_FENCED
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error
 
@@ -50,7 +51,7 @@ def error_for(version: int, first_with_fenced: int, error: ErrorCode) -> ErrorCo
 
 
 def handle_add_partitions_to_txn(context: HandlerContext, request: Request, session: Session) -> None:
-    """Add the partitions of each transaction, or verify them; answered when all of that is done."""
+    """Add or verify the partitions of each transaction, and answer when the results of all transactions are there."""
     message = read(request)
     is_of_brokers = request.api_version >= FIRST_ADD_OF_BROKERS
     if is_of_brokers and not context.gates.authorize_cluster(session, Operation.CLUSTER_ACTION):
@@ -110,7 +111,7 @@ def _refused(
     transactional_id: str,
     partitions: frozenset[TopicPartition],
 ) -> PartitionErrors:
-    """Return the errors of all partitions if one of them is rejected; else nothing."""
+    """Return an error for every partition if one of them is rejected; otherwise return nothing."""
     gates, is_of_client = context.gates, request.api_version < FIRST_ADD_OF_BROKERS
     if is_of_client and not gates.authorize(session, Operation.WRITE, transaction_resource(transactional_id)):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -133,7 +134,7 @@ def _refused(
 
 
 def _added(transactional_id: str, errors: PartitionErrors) -> Any:
-    """Return the row of one transaction, with its topics in their order of names."""
+    """Return the response row of one transaction, with its topics sorted by name."""
     topic_part = part(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxnTopicResult")
     row = part(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxnPartitionResult")
     topics: dict[str, list[Any]] = {}
@@ -149,7 +150,7 @@ def _added(transactional_id: str, errors: PartitionErrors) -> Any:
 
 
 def handle_add_offsets_to_txn(context: HandlerContext, request: Request, session: Session) -> None:
-    """Add the partition of `__consumer_offsets` that keeps the group's offsets."""
+    """Add the partition of `__consumer_offsets` that stores the group's offsets to the transaction."""
     message = read(request)
 
     def reply(answered: ErrorReply) -> None:
@@ -176,7 +177,7 @@ def handle_add_offsets_to_txn(context: HandlerContext, request: Request, session
 
 
 def handle_end_txn(context: HandlerContext, request: Request, session: Session) -> None:
-    """Commit or abort; answered when the decision is committed. Markers are written after that."""
+    """Commit or abort the transaction, and answer when the decision is committed. Markers are written after that."""
     message, version = read(request), request.api_version
 
     def reply(answered: EndReply) -> None:

@@ -1,7 +1,7 @@
-"""DescribeTransactions, ListTransactions: what the coordinators on this broker know of transactional ids.
+"""DescribeTransactions, ListTransactions: describe the transactional ids that this broker coordinates.
 
-ListTransactions leaves out ids that the client may not describe. Its filters: states, producer ids, the time for which
-a transaction has been open, and a regular expression that a whole id must match.
+ListTransactions omits ids that the client may not describe. Its filters are states, producer ids, the time for which a
+transaction has been open, and a regular expression that must match the whole id.
 Source: DescribeTransactionsRequest 0, ListTransactionsRequest 0 to 2, KIP-664, KIP-994, KIP-1152.
 """
 
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 
 ANY_DURATION = -1
 STATES = frozenset({*LABELS.values(), "PrepareEpochFence"})
-"""The states of Kafka's coordinator. No id is ever listed in the last one here."""
+"""The states that a ListTransactions filter may name, as in Kafka. No id of this broker is ever in PrepareEpochFence.
+"""
 
 
 # DescribeTransactions
 
 
 def handle_describe_transactions(context: HandlerContext, request: Request, session: Session) -> None:
-    """Describe each transactional id, from its own coordinator's partition. Topics that the client may not describe are
-    left out."""
+    """Describe each transactional id; its coordinator answers for it. Topics that the client may not describe are
+    omitted."""
     names = read(request).transactional_ids
     rows: list[Any] = [None] * len(names)
     missing = len(rows)
@@ -86,7 +87,7 @@ def _described(context: HandlerContext, session: Session, name: str, reply: Desc
 
 
 def handle_list_transactions(context: HandlerContext, request: Request, session: Session) -> None:
-    """List the ids that all filters accept. An error is returned while a partition is loading."""
+    """List the ids that pass all filters. The response is an error while a partition is being loaded."""
     message = read(request)
     unknown = tuple(state for state in message.state_filters if state not in STATES)
 
@@ -117,7 +118,7 @@ def handle_list_transactions(context: HandlerContext, request: Request, session:
 
 
 def _filter(message: Any, wall_ms: int) -> Callable[[str, TransactionValue], bool]:
-    """Return whether a transaction is listed. Raises InvalidPattern."""
+    """Return a function that decides whether a transaction passes the filters of the request. Raises InvalidPattern."""
     states, producer_ids = frozenset(message.state_filters), frozenset(message.producer_id_filters)
     duration_ms, pattern = message.duration_filter, message.transactional_id_pattern
     regex = LinearRegex(pattern) if pattern else None

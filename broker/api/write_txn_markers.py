@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: a transaction coordinator has markers appended to partitions that this broker leads.
+"""WriteTxnMarkers: append the markers of a transaction coordinator to partitions that this broker leads.
 
-Answered when each marker of the request is committed, or rejected. Needs CLUSTER_ACTION or ALTER on the cluster: an
-administrator who ends a hanging transaction sends the same request.
+The request is answered when each of its markers is committed or rejected. The client needs CLUSTER_ACTION or ALTER on
+the cluster: an administrator who ends a hanging transaction sends the same request.
 Source: WriteTxnMarkersRequest 1 to 2, KIP-664, KIP-1228.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 KEY = ApiKey.WRITE_TXN_MARKERS
 
 MarkerErrors = dict[tuple[int, str, int], ErrorCode]
-"""The outcome of each marker, by its place in the request, topic and partition."""
+"""Error code of each marker, by (the marker's position in the request, topic, partition)."""
 
 
 def handle_write_txn_markers(context: HandlerContext, request: Request, session: Session) -> None:
-    """Write every marker. Each succeeds or fails independently."""
+    """Write every marker of the request. Each one succeeds or fails independently."""
     message, gates = read(request), context.gates
     wanted = [
         (number, topic.name, index)

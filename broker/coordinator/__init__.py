@@ -1,3 +1,5 @@
-"""Async: drives the coordinators of groups and of transactions whose partitions this broker leads, has markers written,
-and hands out producer ids. May import kraft.broker.roles and below, kraft.broker.group and kraft.broker.txn.
+"""Async: run the coordinators of groups and transactions for the internal-topic partitions that this broker leads, have
+transaction markers written, and hand out producer ids.
+
+May import kraft.broker.roles and below, kraft.broker.group and kraft.broker.txn.
 """

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.auto_topics")
 
 IN_FLIGHT_MAX = 1_000
-"""Maximum number of names whose creation is in flight. Further names are skipped; the client's next request tries them
-again."""
+"""Maximum number of names whose creation is in flight. Further names are skipped; the client's next request tries to
+create them again."""
 
 
 class AutoTopicCreation:
@@ -58,8 +58,8 @@ class AutoTopicCreation:
         self._in_flight: set[str] = set()
 
     def create(self, session: Session, names: Sequence[str]) -> None:
-        """Start creating these topics, except those whose creation is in flight. The caller has authorized and checked
-        them."""
+        """Start creating these topics, except those whose creation is in flight. The caller has authorized the client
+        and checked the names."""
         wanted = [name for name in names if name not in self._in_flight][: IN_FLIGHT_MAX - len(self._in_flight)]
         if not wanted:
             return

@@ -1,8 +1,8 @@
-"""BrokerConnections: requests of Kafka's protocol to other brokers, over their inter-broker listeners.
+"""BrokerConnections: send requests of Kafka's protocol to the inter-broker listeners of other brokers.
 
-One connection per broker. A broker that the newest image no longer names in the same incarnation, or names as fenced,
-gets its connection closed at once, because its process may have lost power, and then nothing else ends it.
-Invariant: each request has one outcome, its response or None, and never inside `send`.
+There is one connection per broker. It is closed at once when the newest image no longer names the broker, names it as
+fenced, or names another incarnation of it. The process may have lost power, and then nothing else ends the connection.
+Invariant: each request has one outcome, its response or None, which is never reported inside `send`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OnOutcome = Callable[[Any], None]
 
 
 class BrokerCall(Parked):
-    """A request whose outcome is open. `finish` reports the outcome once."""
+    """A request without an outcome yet. `finish` reports the outcome once."""
 
     __slots__ = ("_connections", "_on_outcome", "body", "key", "link", "version")
 
@@ -77,7 +77,7 @@ class BrokerLink:
 
 
 class BrokerConnections:
-    """The connections of one purpose to all brokers. All calls are plain; connecting runs in a task."""
+    """The connections of one purpose, one per broker. No method is a coroutine; connecting runs in a task."""
 
     def __init__(self, loop: Loop, dialer: LeaderDialer, client_id: str) -> None:
         """`client_id` is in the header of every request."""
@@ -89,8 +89,8 @@ class BrokerConnections:
     def send(
         self, broker_id: int, key: int, version: int, message: Any, on_outcome: OnOutcome, *, timeout_ms: int
     ) -> None:
-        """Send a request of the newest class in this version. `on_outcome` gets the response, or None if none came in
-        time."""
+        """Send a request, built with the newest message class, in this version. `on_outcome` gets the response, or None
+        if none came in time."""
         link = self._links.setdefault(broker_id, BrokerLink(broker_id))
         call = BrokerCall(self, link, key, version, messages.encode_request(key, version, message), on_outcome)
         self.loop.deadlines.add(call, self.loop.clock.monotonic_ms() + timeout_ms)
@@ -103,7 +103,7 @@ class BrokerConnections:
             self.loop.start_task(self._dial, link)
 
     def metadata_published(self, new: MetadataImage) -> None:
-        """Close the connections to processes that the newest image does not name as alive."""
+        """Close the connection to each process that is not alive (registered and unfenced) in the newest image."""
         for link in self._links.values():
             registration = new.brokers.get(link.broker_id)
             is_gone = registration is None or registration.fenced or registration.incarnation_id != link.incarnation

@@ -50,20 +50,20 @@ OFFSETS_PER_STEP = 2_000
 """Number of offsets that a round over all groups examines before other tasks run. Each group counts as one more."""
 
 Topic = tuple[str, UUID | None]
-"""Topic name and the topic id stored with the offset; None for offsets that were stored without one."""
+"""Name and topic id of a topic, as stored with an offset. The id is None for offsets that were stored without one."""
 
 
 GroupShard = CoordinatorShard[GroupCoordinator]
 
 
 class ImageWatcher(Protocol):
-    """A request that waits until a coordinator is known."""
+    """A request that waits until the image names the coordinator."""
 
     def image_changed(self) -> None: ...
 
 
 class GroupCoordinators:
-    """The group coordinators of one broker. All methods except the periodic rounds are plain calls."""
+    """The group coordinators of one broker. Only the periodic rounds are coroutines."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class GroupCoordinators:
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self.counts = GroupCounts()
         self.load_ms = Histogram()
-        """Loading times of the partitions, in ms."""
+        """Time that loading each partition took, in ms."""
         self.watchers: dict[ImageWatcher, None] = {}
         """Watchers that wait for a newer image. Each is notified once, then removed."""
         self._gone: set[Topic] = set()
@@ -135,18 +135,19 @@ class GroupCoordinators:
             shard.submit(request, ticket)
 
     def partition_of(self, group: str) -> Partition | None:
-        """Return the partition that keeps this group, if it is coordinated here."""
+        """Return the partition of the offsets topic that keeps this group; None if this broker does not coordinate the
+        group."""
         shard = self._shards.find(group)
         return None if shard is None else shard.partition
 
     def write_marker(self, index: int, marker: MarkerRequest, ticket: Callable[[MarkerReply], None]) -> None:
-        """Write the marker of a transaction into a partition of the offsets topic, and apply or drop what the
-        transaction has staged there. Answer when the marker is committed.
+        """Write the marker of a transaction into a partition of the offsets topic, and apply (commit) or drop (abort)
+        the offsets that the transaction has staged there. Answer when the marker is committed.
 
-        The writer of markers (WriteTxnMarkers) calls this instead of appending itself, so that the coordinator sees
+        The handler of WriteTxnMarkers calls this instead of appending the marker itself, so that the coordinator sees
         the marker at its place in the log. A broker that does not coordinate the partition yet, or no longer, answers
-        NOT_LEADER_OR_FOLLOWER, which the sender retries. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the
-        log refuses the marker."""
+        NOT_LEADER_OR_FOLLOWER, which the sender retries. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED mean
+        that the log rejected the marker."""
         shard = self._shards.by_partition.get(index)
         if shard is None:
             ticket(marker.refused(ErrorCode.NOT_COORDINATOR))
@@ -154,8 +155,8 @@ class GroupCoordinators:
             shard.submit(marker, ticket)
 
     def list_groups(self, ticket: Ticket) -> None:
-        """Return every group that this broker coordinates, as one ListReply. It has an error if one of the partitions
-        cannot list its groups."""
+        """Call `ticket` with one ListReply that has every group that this broker coordinates. The reply has an error if
+        one of the partitions cannot list its groups."""
         shards = self._shards.all()
         groups: list[ListedGroup] = []
         errors: list[ErrorCode] = []
@@ -186,7 +187,7 @@ class GroupCoordinators:
         self._shards.metadata_loaded(image)
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """Begin and close shards after a newer image, whose roles the broker has applied already."""
+        """Begin and close shards as a newer image requires. The broker has already applied the roles of that image."""
         self._shards.metadata_published(new, delta)
         watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
@@ -198,7 +199,7 @@ class GroupCoordinators:
     # calls from shards
 
     def _shard_loaded(self, shard: GroupShard) -> None:
-        """Remove offsets of topics that were deleted while no shard of this partition could write the removal."""
+        """Remove offsets of topics that were deleted before this broker could write their removal to the partition."""
 
         def is_gone(topic: Topic) -> bool:
             topic_id = topic[1]
@@ -226,8 +227,8 @@ class GroupCoordinators:
                 shard.submit(ExpireRequest(group), _no_reply)
 
     async def _forget_deleted(self) -> None:
-        """Remove the offsets of all topics deleted up to now; run another round if more topics are deleted meanwhile. A
-        shard that is being loaded does this itself afterwards."""
+        """Remove the offsets of all topics deleted up to now, and repeat if more topics are deleted meanwhile. A shard
+        that is being loaded is skipped: it removes such offsets itself after loading."""
         if self._is_forgetting:
             return
         self._is_forgetting = True
@@ -238,7 +239,7 @@ class GroupCoordinators:
         self._is_forgetting = False
 
     async def _forget_topics(self, shard: GroupShard, is_gone: Callable[[Topic], bool]) -> None:
-        """Remove the offsets of these topics."""
+        """Remove the group offsets of all topics for which `is_gone` is true, one group at a time."""
         if shard.machine is None:
             return
         async for group in groups_in_steps(shard.machine):
@@ -260,8 +261,8 @@ async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:
 
 
 def _no_reply(reply: object) -> None:
-    """Ignore a reply for which no client waits."""
+    """Ignore the reply, because no client waits for it."""
 
 
 def _no_effects(shard: GroupShard, step: object) -> None:
-    """Do nothing: a step of a group coordinator has only appends and replies."""
+    """Do nothing: a step of a group coordinator has no work other than appends and replies."""

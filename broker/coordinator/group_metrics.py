@@ -25,7 +25,7 @@ STATES = MappingProxyType({ShardState.LOADING: "loading", ShardState.ACTIVE: "ac
 
 
 def register_group_metrics(coordinators: GroupCoordinators, rates: Rates, metrics: Metrics) -> None:
-    """Register the metrics once."""
+    """Register the metrics of the group coordinator."""
     states = (*GroupState, None)
     names = {state: "NumGroups" if state is None else f"NumGroups{state.value}" for state in states}
     metrics.together(GROUP, GROUPS, names.values(), lambda: _count_groups(coordinators, names))

@@ -25,7 +25,8 @@ class NewTopicSettings(NamedTuple):
 
 
 def topic_settings(name: str, configs: DynamicConfigs) -> NewTopicSettings:
-    """Return the settings for a topic that a client's request creates; an internal topic has settings of its own."""
+    """Return the settings with which a client's request creates this topic. Internal topics do not use the broker's
+    defaults."""
     if name == OFFSETS_TOPIC:
         return NewTopicSettings(
             configs.integer("offsets.topic.num.partitions"),

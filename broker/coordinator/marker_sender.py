@@ -1,10 +1,11 @@
-"""MarkerSender: have the markers of decided transactions written by the leaders of their partitions.
+"""MarkerSender: have the leaders of a transaction's partitions write its markers, once the transaction is decided.
 
-Each partition of a completion is in one place: queued for its leader, in the request to it, or waiting for the next
-try. It leaves when its leader has confirmed the marker, when the metadata no longer have the partition, or when the
-shard of the completion ends. So what is held here is bounded by the partitions of decided transactions.
+Each partition of a transaction that is being completed is in one place: queued for its leader, in the request to the
+leader, or waiting for its next try. It is removed when its leader has confirmed the marker, when the metadata no longer
+have the partition, or when the coordinator's shard closes. So the entries held here are bounded by the partitions of
+decided transactions.
 
-One request at a time goes to each broker, with everything that is queued for it. No task belongs to a transaction.
+Each broker gets one request at a time, with everything that is queued for it. No transaction has a task.
 Source: KIP-98, KIP-1228, Kafka's TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 """
 
@@ -44,13 +45,14 @@ log = structlog.get_logger("kraft.broker.transactions")
 PARTITIONS_PER_REQUEST_MAX = 2_000
 RETRY_MS_FIRST, RETRY_MS_MAX = 20, 1_000
 ANSWER_MARGIN_MS = 1_000
-"""How much longer than the leader, which reports REQUEST_TIMED_OUT itself, the sender waits."""
+"""Milliseconds that the sender waits beyond the leader's timeout, so that the leader can report REQUEST_TIMED_OUT
+itself."""
 LAST_WITHOUT_VERSION, FIRST_WITH_VERSION = 1, 2
-"""WriteTxnMarkers names the transaction's version from version 2 on."""
+"""Versions of WriteTxnMarkers: the last that does not name the transaction's version, and the first that does."""
 
 
 class MarkerAction(Enum):
-    """What follows from the outcome of one marker."""
+    """The sender's next action after the result of one marker."""
 
     DONE = "the marker is written, or cannot be"
     RETRY = "send the marker again, to the leader in the newest image"
@@ -73,11 +75,12 @@ MARKER_ACTIONS = MappingProxyType(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerAction.STOP,
     }
 )
-"""Any other error is logged, and the marker is sent again."""
+"""Error code of a marker → the sender's action. After an error that is not listed, the sender logs it and sends the
+marker again."""
 
 
 class CompletionAttempt:
-    """The markers of one attempt to complete a transaction, for the shard that keeps it."""
+    """One attempt of a shard to complete a transaction, with the markers that it needs."""
 
     __slots__ = ("is_stopped", "markers", "shard", "tries")
 
@@ -89,7 +92,7 @@ class CompletionAttempt:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more markers are sent for it."""
+        """Whether no more markers are sent for this attempt."""
         return self.is_stopped or self.shard.state is ShardState.CLOSED
 
     @property
@@ -100,18 +103,19 @@ class CompletionAttempt:
         )
 
     def report(self, partition: TopicPartition) -> None:
-        """Tell the state machine that this partition needs no marker any more."""
+        """Report to the state machine that this partition needs no marker any more."""
         machine, one = self.shard.machine, self.markers
         if machine is not None:
             self.shard.run_now(lambda now: machine.marked(one.transactional_id, one.attempt, partition, now))
 
 
 Entry = tuple[CompletionAttempt, "TopicPartition"]
-"""One marker to write."""
+"""One marker to write: the attempt that it belongs to, and its partition."""
 
 
 class MarkerRetry(Parked):
-    """Markers of one completion that wait for their next try. `has_leaders` is False if the partitions have none."""
+    """Markers of one attempt that wait for their next try. `has_leaders` is False if their partitions have no
+    leader."""
 
     __slots__ = ("_sender", "completion", "has_leaders", "partitions")
 
@@ -134,7 +138,7 @@ class MarkerRetry(Parked):
 
 
 class MarkerSender:
-    """The outgoing markers of one broker. All calls are plain."""
+    """The markers that one broker sends as a transaction coordinator. No public method is a coroutine."""
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class MarkerSender:
         timeout_ms: int,
     ) -> None:
         """`write_here` is `MarkerWriter.write`, for partitions that this broker leads. `timeout_ms` is how long a
-        leader waits for its replicas."""
+        leader waits for its followers to replicate a marker."""
         self._loop = loop
         self._node_id = node_id
         self._newest_image = newest_image
@@ -161,11 +165,11 @@ class MarkerSender:
     # for the coordinators
 
     def send(self, shard: CoordinatorShard[TransactionCoordinator], markers: Markers) -> None:
-        """Begin to have these markers written; each partition is reported to the shard's machine, once."""
+        """Start writing these markers. Each partition is reported to the shard's state machine once."""
         self._dispatch(CompletionAttempt(shard, markers), sorted(markers.partitions))
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """Send what waits for a leader, if there may be one now."""
+        """Send the markers that wait for their partitions to have a leader, if the newest image may name one."""
         self._connections.metadata_published(new)
         if delta.topics or delta.deleted_topics or delta.brokers:
             for retry in [one for one in self._retries if not one.has_leaders]:
@@ -174,12 +178,12 @@ class MarkerSender:
 
     @property
     def without_leader(self) -> int:
-        """Markers whose partitions have no leader."""
+        """Number of markers whose partitions have no leader."""
         return sum(len(retry.partitions) for retry in self._retries if not retry.has_leaders)
 
     @property
     def waiting(self) -> int:
-        """Markers that wait for a request or for their next try."""
+        """Number of markers that wait for a request or for their next try."""
         queued = sum(map(len, self._queues.values()))
         return queued + sum(len(retry.partitions) for retry in self._retries)
 
@@ -204,7 +208,7 @@ class MarkerSender:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Send in a later step, so that completions of one pass share their requests."""
+        """Send the queued markers in a later step, so that transactions completed in one pass share requests."""
         if self._queues and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._loop.start_task(self._flush)
@@ -287,7 +291,7 @@ class MarkerSender:
         self._loop.deadlines.add(retry, self._loop.clock.monotonic_ms() + delay_ms)
 
     def try_again(self, retry: MarkerRetry) -> None:
-        """Send to the leaders of the newest image."""
+        """Send these markers again, to the leaders of the newest image."""
         self._retries.pop(retry, None)
         self._dispatch(retry.completion, retry.partitions)
 
@@ -312,7 +316,7 @@ def write_request(entries: Iterable[Entry]) -> tuple[Any, int]:
 
 
 def marker_fields(marker: MarkerToWrite) -> dict[str, Any]:
-    """Return the fields of a marker in a request, without its topics."""
+    """Return the fields of a marker in a WriteTxnMarkers request, without its topics."""
     return {
         "producer_id": marker.producer_id,
         "producer_epoch": marker.producer_epoch,
@@ -323,7 +327,7 @@ def marker_fields(marker: MarkerToWrite) -> dict[str, Any]:
 
 
 def read_errors(response: Any) -> dict[tuple[int, str, int], ErrorCode]:
-    """Return the error of each marker in a response, by producer id, topic and partition."""
+    """Return the error code of each marker in a response, by producer id, topic and partition."""
     return {
         (marker.producer_id, topic.name, row.partition_index): ErrorCode.of(int(row.error_code))
         for marker in response.markers

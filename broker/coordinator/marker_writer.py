@@ -1,7 +1,7 @@
 """MarkerWriter: append transaction markers to partitions that this broker leads.
 
-A marker is reported as written when the high watermark has passed it, as with acks=all. The coordinator of groups
-writes those of its partitions of `__consumer_offsets` itself, because a marker decides the offsets that are staged.
+A marker is reported as written when the high watermark has passed it, as with acks=all. Markers for partitions of
+`__consumer_offsets` are written by the group coordinator, because a marker commits or drops the staged offsets.
 Source: KIP-98, KIP-890, KIP-1228, WriteTxnMarkersRequest.
 """
 
@@ -29,7 +29,8 @@ OnWritten = Callable[[ErrorCode], None]
 
 
 class MarkerToWrite(NamedTuple):
-    """The end of a producer's transaction. `transaction_version` is that of the transaction; 0 if it is not known."""
+    """A marker to append, which ends a producer's transaction. `transaction_version` is the transaction's version; 0 if
+    it is not known."""
 
     producer_id: int
     producer_epoch: int
@@ -38,7 +39,7 @@ class MarkerToWrite(NamedTuple):
     transaction_version: int = 0
 
     def encoded(self, timestamp_ms: int) -> bytearray:
-        """Return the control batch."""
+        """Return the marker as a control batch."""
         kind = ControlRecordType.COMMIT if self.is_commit else ControlRecordType.ABORT
         return encode_control(
             ControlRecord(type=kind, coordinator_epoch=self.coordinator_epoch),
@@ -49,7 +50,7 @@ class MarkerToWrite(NamedTuple):
 
 
 class MarkerWriter:
-    """Writes markers on one broker. All calls are plain."""
+    """Appends markers on one broker. No method is a coroutine."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class MarkerWriter:
         locate: Callable[[str, int], Partition | ErrorCode],
         timeout_ms: int,
     ) -> None:
-        """`locate` is that of `ReplicaIndex`. After `timeout_ms` an append that is not committed yet is reported as
+        """`locate` is `ReplicaIndex.locate`. An append that is not committed after `timeout_ms` is reported as
         REQUEST_TIMED_OUT."""
         self._ports = ports
         self._groups = groups
@@ -132,7 +133,7 @@ class MarkerWriter:
 
 
 class WaitingMarker(Parked):
-    """A marker that is appended and waits for the high watermark."""
+    """An appended marker that waits for the high watermark."""
 
     delayed_operation = "Produce"
     __slots__ = ("_done", "_ports")
@@ -143,7 +144,7 @@ class WaitingMarker(Parked):
         self._done: OnWritten | None = done
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Report: the high watermark has passed the marker (NONE), or it never will on this broker."""
+        """Report the result. NONE: the high watermark has passed the marker. An error: it never will on this broker."""
         self._ports.loop.deadlines.remove(self)
         self._report(error)
 

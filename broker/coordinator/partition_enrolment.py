@@ -1,12 +1,12 @@
 """PartitionEnrolment: ask transaction coordinators whether partitions are part of a transaction, or add them to it.
 
-Leaders of partitions ask before the first batch of a transaction (KIP-890). Questions to one broker are batched, and
-one request is in flight per broker. A coordinator on this broker is called directly. A question that the coordinator
-cannot answer while the last transaction of the producer is being completed is repeated for a short time, if it adds.
+The leader of a partition asks before it appends the first batch of a transaction (KIP-890). Questions to one broker are
+batched, with one request in flight per broker. A coordinator on this broker is called directly. While the coordinator
+still completes the producer's last transaction, a question that adds partitions is repeated for a short time.
 
-Invariants: each question is answered once. Of one transactional id at most one question waits per broker: a further one
-of the same producer joins it, so that batches that a client has pipelined are appended in their order; a newer epoch
-displaces an older one.
+Invariants: each question is answered once. At most one question per transactional id waits for each broker. A later
+question of the same producer joins the waiting one, so that batches that a client has pipelined are appended in their
+order. A question with a newer epoch displaces the waiting one.
 Source: KIP-890, AddPartitionsToTxnRequest 4 to 5, Kafka's AddPartitionsToTxnManager.
 """
 
@@ -36,10 +36,11 @@ NO_LEADER = -1
 
 EnrolmentRequest = AddRequest | VerifyRequest
 EnrolmentErrors = Mapping[TopicPartition, ErrorCode]
-"""The error of each requested partition; NONE: it is part of the transaction."""
+"""Requested partition → its error code. NONE means that the partition is part of the transaction."""
 OnEnrolled = Callable[[EnrolmentErrors], None]
 SendRequest = Callable[[int, int, int, Any, Callable[[Any], None]], None]
-"""(broker id, API key, version, request, outcome): the outcome is the response, or None if there is none."""
+"""Function that sends a request: (broker id, API key, version, request, callback). The callback gets the response, or
+None if there is none."""
 
 
 class Question:
@@ -57,12 +58,12 @@ class Question:
         return isinstance(self.request, AddRequest)
 
     def is_joined_by(self, newer: Question) -> bool:
-        """Return whether one answer serves both."""
+        """Return whether one response of the coordinator can answer this question and the newer one."""
         mine, other = self.request, newer.request
         return type(mine) is type(other) and mine[:3] == other[:3]
 
     def join(self, newer: Question) -> None:
-        """Ask for the partitions of both."""
+        """Merge the newer question into this one: request the partitions of both, and answer the callers of both."""
         self.request = self.request._replace(partitions=self.request.partitions | newer.request.partitions)
         self.waiting += newer.waiting
 
@@ -75,7 +76,7 @@ class Question:
 
 
 class CoordinatorQueue:
-    """The questions to the coordinators on one broker."""
+    """The questions to the coordinators on one broker: those in flight and those that wait."""
 
     __slots__ = ("asked", "is_busy", "waiting")
 
@@ -88,7 +89,7 @@ class CoordinatorQueue:
 
 
 class PartitionEnrolment:
-    """The questions of one broker. All calls are plain."""
+    """The questions of one broker to transaction coordinators. No public method is a coroutine."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class PartitionEnrolment:
         self._queues: dict[int, CoordinatorQueue] = {}
 
     def ask(self, request: EnrolmentRequest, answered: OnEnrolled) -> None:
-        """Answer with the error of each partition, now or later."""
+        """Call `answered` with the error code of each partition, now or later."""
         self._ask(Question(request, answered, self._loop.clock.monotonic_ms()))
 
     def _ask(self, question: Question) -> None:
@@ -125,8 +126,8 @@ class PartitionEnrolment:
             self._send_next(broker_id, queue)
 
     def _ask_in_turn(self, question: Question) -> None:
-        """Ask the coordinator on this broker, one question per transactional id at a time: it would reject a second one
-        while it writes the first."""
+        """Ask the coordinator on this broker, with one question per transactional id at a time. The coordinator would
+        reject a second question while it writes the result of the first."""
         queue = self._queues.setdefault(self._node_id, CoordinatorQueue())
         name = question.request.transactional_id
         if name in queue.asked:
@@ -151,7 +152,7 @@ class PartitionEnrolment:
         return topic.partition(partition_of(transactional_id, topic.partition_count)).leader
 
     def _send_next(self, broker_id: int, queue: CoordinatorQueue) -> None:
-        """Send what waits for this broker, unless a request is in flight."""
+        """Send the questions that wait for this broker, unless a request is in flight."""
         if queue.is_busy or not queue.waiting:
             return
         names = list(queue.waiting)[:TRANSACTIONS_PER_REQUEST_MAX]
@@ -172,7 +173,7 @@ class PartitionEnrolment:
         self._send(broker_id, KEY, VERSION, _request(asked), on_outcome)
 
     def _answered(self, question: Question, errors: EnrolmentErrors) -> None:
-        """Answer a question, or repeat it soon while the coordinator completes the last transaction."""
+        """Answer a question, or repeat it soon if the coordinator still completes the producer's last transaction."""
         is_busy = question.adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
         left_ms = question.began_ms + self._retry_ms_max - self._loop.clock.monotonic_ms()
         if is_busy and left_ms >= self._retry_ms:
@@ -187,7 +188,8 @@ class PartitionEnrolment:
 
 
 def _enqueue(queue: CoordinatorQueue, newer: Question) -> None:
-    """Let a question wait for the request in flight. It joins, displaces, or is rejected for, one of the same id."""
+    """Queue a question behind the request in flight. If a question of the same transactional id waits already, join it,
+    displace it, or reject the newer one."""
     name = newer.request.transactional_id
     older = queue.waiting.get(name)
     if older is None:
@@ -203,7 +205,7 @@ def _enqueue(queue: CoordinatorQueue, newer: Question) -> None:
 
 
 def _errors_here(question: Question, reply: ErrorReply | VerifyReply) -> EnrolmentErrors:
-    """Return the errors that a reply of this broker's coordinator means."""
+    """Return the error code of each partition, from a reply of the coordinator on this broker."""
     errors = dict.fromkeys(question.request.partitions, reply.error)
     if isinstance(reply, VerifyReply) and reply.error is ErrorCode.NONE:
         errors |= dict.fromkeys(reply.missing, ErrorCode.TRANSACTION_ABORTABLE)
@@ -232,7 +234,7 @@ def _request(questions: Iterable[Question]) -> Any:
 
 
 def _errors_by_id(response: Any) -> dict[str, EnrolmentErrors]:
-    """Return the errors of a response by transactional id."""
+    """Return the error codes in a response: transactional id → partition → error code."""
     return {
         found.transactional_id: {
             (topic.name, row.partition_index): ErrorCode.of(int(row.partition_error_code))

@@ -23,7 +23,7 @@ PREFETCH_SHARE = 10
 
 
 class ProducerIds:
-    """This broker's supply of producer ids."""
+    """The producer ids that this broker has reserved and hands out."""
 
     def __init__(
         self,

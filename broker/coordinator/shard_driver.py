@@ -61,13 +61,13 @@ acknowledged it."""
 
 LOAD_TIMEOUT_MS = 500
 """Milliseconds that requests wait for a partition that is being loaded, before they are rejected. Loading usually takes
-a few milliseconds, and a rejected client may take a second to retry."""
+a few milliseconds, while a rejected client may take a second to retry."""
 EARLY_REQUESTS_MAX = 1_000
 NS_PER_MS = 1e6
 
 
 class ShardStep(Protocol):
-    """The work that a call of a state machine returns, as in `kraft.broker.group.step` and `kraft.broker.txn.step`."""
+    """The work that a call of a state machine returns; see `kraft.broker.group.step` and `kraft.broker.txn.step`."""
 
     @property
     def entries(self) -> tuple[Any, ...]: ...
@@ -107,7 +107,7 @@ class ShardState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorPorts:
-    """The functions of the data plane that coordinators use. `damage_found` is `DamagedLogs.damage_found`,
+    """The functions of the data plane that coordinators call. `damage_found` is `DamagedLogs.damage_found`,
     `budget_may_be_full` is `AppendBudget.may_be_full`."""
 
     loop: Loop
@@ -120,7 +120,8 @@ class CoordinatorPorts:
 
 @dataclass(frozen=True, slots=True)
 class ShardKind(Generic[MachineT]):
-    """What group coordinators and transaction coordinators differ in. `subject` names what a shard keeps, for the log.
+    """The differences between shards of group coordinators and of transaction coordinators. `subject` names the shard's
+    contents in log messages.
 
     `make_machine(state, end_offset)` makes the state machine of a loaded shard; `count(machine)` is the number of its
     groups or transactional ids. `loaded`, `closed` and `reload` report to the owner of the shards. `perform(shard,
@@ -164,13 +165,13 @@ class CoordinatorShard(Generic[MachineT]):
 
     @property
     def waiting_requests(self) -> int:
-        """Requests that wait for the partition to be loaded, or for its log."""
+        """Number of requests that wait for the partition to be loaded, or for its log."""
         return len(self._early) + len(self.partition.pending)
 
     # loading and closing
 
     async def run(self) -> None:
-        """Load the partition, then serve it. Return when the shard is active, or is no longer needed."""
+        """Load the partition and make the shard active. Return after that, or when the shard is no longer needed."""
         began_ns = self._clock.monotonic_ns()
         loaded = await self._load()
         if loaded is None:
@@ -211,7 +212,7 @@ class CoordinatorShard(Generic[MachineT]):
         except (UnreadableBatch, WireError) as error:
             self._not_loaded(error)
         except StorageCorrupt as error:
-            is_damage = self._is_current()  # otherwise it may have been truncated meanwhile
+            is_damage = self._is_current()  # otherwise the log may have been truncated meanwhile
             if is_damage and not self._ports.damage_found(self.partition, error):
                 self._not_loaded(error)
         except DiskError as error:
@@ -265,7 +266,7 @@ class CoordinatorShard(Generic[MachineT]):
             )
 
     def load_timed_out(self) -> None:
-        """Reject the waiting requests and all later ones, because loading takes too long."""
+        """Reject the waiting requests and all later ones until loading ends, because it takes too long."""
         self._refuse_early(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _refuse_early(self, error: ErrorCode) -> None:
@@ -296,7 +297,7 @@ class CoordinatorShard(Generic[MachineT]):
         self._ports.budget_may_be_full(partition)
 
     def _carry_out(self, operation: Operation) -> None:
-        """Make one call of the state machine, and do the work that the call returns."""
+        """Make one call of the state machine, and do the work that it returns."""
         machine = self.machine
         assert machine is not None
         machine.advance(self.partition.high_watermark)
@@ -321,12 +322,13 @@ class CoordinatorShard(Generic[MachineT]):
                 self._loop.deadlines.add(waiting, self._clock.monotonic_ms() + self._kind.reply_timeout_ms)
 
     def run_now(self, operation: Operation) -> None:
-        """Make a call of the state machine that is not a request, once the log accepts its writes."""
+        """Call the state machine for something other than a request, once the log accepts its writes."""
         if self.machine is not None and self._is_current():
             self._in_turn(operation, _ignore_error)
 
     def timed_out(self, after: Any) -> bool:
-        """Send the reply that is due for this work. Return whether the work still waits for its batch."""
+        """Send the reply of a step whose reply timeout has passed. Return whether the step's work continues to wait for
+        its batch."""
         machine = self.machine
         assert machine is not None
         step = machine.late(after, client_error(ErrorCode.REQUEST_TIMED_OUT), self._now())
@@ -337,8 +339,8 @@ class CoordinatorShard(Generic[MachineT]):
         return True
 
     def step_settled(self, after: Any, error: ErrorCode) -> None:
-        """Do the work that an earlier step left until its batch is settled. The batch is committed, will not be
-        committed on this broker, or was not committed in time."""
+        """Do the remaining work of an earlier step, now that the outcome of its batch is clear: the batch is committed,
+        will not be committed on this broker, or was not committed in time."""
         machine = self.machine
         assert machine is not None
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -356,7 +358,7 @@ class CoordinatorShard(Generic[MachineT]):
             give_up(error)
 
     def forget(self, waiting: WaitingAfter) -> None:
-        """Remove the deadline of work that no longer waits."""
+        """Remove the deadline of work that is no longer waiting."""
         self._loop.deadlines.remove(waiting)
 
     # timers
@@ -375,7 +377,7 @@ class CoordinatorShard(Generic[MachineT]):
         self._loop.request_pass()
 
     def _arm(self, machine: MachineT) -> None:
-        """Set the deadline to the state machine's earliest timer."""
+        """Set this shard's deadline to the earliest timer of the state machine."""
         due_ms, timer = machine.next_timer_ms, self._timer
         if due_ms is None or self.state is not ShardState.ACTIVE or (timer.bucket >= 0 and self._timer_ms <= due_ms):
             return
@@ -386,7 +388,7 @@ class CoordinatorShard(Generic[MachineT]):
     # the log
 
     def _append(self, machine: MachineT, entries: Sequence[Any]) -> ErrorCode:
-        """Append the entries as one batch. Once this returns NONE, the state machine has recorded the append."""
+        """Append the entries as one batch. When this returns NONE, the state machine knows of the append."""
         partition, opened = self.partition, self.partition.log
         if not self._is_current() or opened is None or partition.leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -434,7 +436,7 @@ class CoordinatorShard(Generic[MachineT]):
 
 
 class WaitingAfter(Parked):
-    """Remaining work of a step, parked until the high watermark has passed the step's batch."""
+    """Remaining work of a step, which waits until the high watermark has passed the step's batch."""
 
     __slots__ = ("after", "is_over", "shard")
 
@@ -445,7 +447,8 @@ class WaitingAfter(Parked):
         self.is_over = False
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Continue with the work. The high watermark has passed the batch (NONE), or never will on this broker."""
+        """Do the remaining work. NONE: the high watermark has passed the batch. An error: it never will on this
+        broker."""
         if not self.is_over:
             self.is_over = True
             if self.bucket >= 0:
@@ -486,7 +489,7 @@ class ShardTimer(Parked):
 def encode_entries(
     encode_entry: Callable[[Any], tuple[bytes, bytes | None]], entries: Sequence[Any], wall_ms: int, codec: Compression
 ) -> bytearray:
-    """Encode the entries as one batch with this timestamp. Raises ValueError if a text does not fit its field."""
+    """Encode the entries as one batch with this timestamp. Raises ValueError if a string does not fit its field."""
     first = entries[0]
     if isinstance(first, MarkerBatch):
         kind = ControlRecordType.COMMIT if first.is_commit else ControlRecordType.ABORT

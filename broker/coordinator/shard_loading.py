@@ -1,8 +1,9 @@
 """Load the records of a partition of a coordinator's topic, from its log start offset to its end, into a state.
 
-A new coordinator answers no request until the high watermark has reached the log end up to which it loaded. Everything
-that the previous coordinator may have acknowledged lies below that end, so no client reads an older offset than one
-that was acknowledged (G3). Kafka requires less: its coordinator may answer from what is known to be committed.
+A new coordinator answers no request until the high watermark has reached the log end offset up to which it loaded.
+Every offset commit that the previous coordinator may have acknowledged lies below that log end offset. So no client
+reads a committed offset that is older than an acknowledged one (G3). Kafka requires less: its coordinator may answer
+from the part of the log that is known to be committed.
 Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 """
 
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from kraft.storage.log import Log
 
 DecodeEntry = Callable[[bytes | None, bytes | None], Any | None]
-"""(key, value) of a record → its entry; None for one that is skipped. WireError if the bytes do not parse."""
+"""Function from the key and value of a record to its entry, or to None for a record that is skipped. Raises WireError
+if the bytes do not parse."""
 
 
 class LoadedState(Protocol):
-    """What the records of a partition say so far."""
+    """The state built from the records of a partition that have been read so far."""
 
     def with_entries(self, entries: list[Any]) -> Self:
         """Return the state after these entries."""
@@ -55,8 +57,9 @@ async def load_state(
     empty_state: Callable[[], LoadedState],
     decode_entry: DecodeEntry,
 ) -> tuple[LoadedState, int] | None:
-    """Return the loaded state and its end offset, when all of it is committed; None if the state is no longer needed.
-    Raises StorageCorrupt for a damaged batch, UnreadableBatch for an intact one that does not parse, and DiskError."""
+    """Load the state, wait until all of it is committed, and return it with its end offset. Return None if the state is
+    no longer needed. Raises StorageCorrupt for a damaged batch, UnreadableBatch for an intact one that does not parse,
+    and DiskError."""
     await wait_settled(partition)
     state, offset = empty_state(), 0
     while is_wanted():
@@ -81,8 +84,8 @@ async def load_state(
 
 
 async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice | None:
-    """Read a piece of the log. Return None if the log cannot be read yet. Meanwhile the partition may have got another
-    log, or none."""
+    """Return a slice of the log, or None if the log cannot be read yet. Meanwhile the partition may have got another
+    log, or may have no log."""
     try:
         return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
     except ColdRead as cold:
@@ -95,8 +98,8 @@ async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice |
 
 def decode_steps(piece: LogSlice, log: Log, decode_entry: DecodeEntry) -> Iterator[tuple[list[Any], int]]:
     """Yield the entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after the last
-    decoded record. Entries of a transactional batch are staged, and a marker becomes the end of a transaction. No
-    offset is taken from a damaged batch. Each step is *blocking*."""
+    decoded record. An entry of a transactional batch becomes a StagedEntry, and a marker a TransactionEnd. No offset is
+    taken from a damaged batch. Each step is *blocking*."""
     data = piece.read_whole(log.log_end_offset)
     next_offset = log.log_end_offset if not data else piece.base_offset
     entries: list[Any] = []
@@ -129,7 +132,8 @@ async def _wait_committed(partition: Partition, end_offset: int) -> None:
 
 
 class CommitWait:
-    """An entry in a partition's queue that waits for the high watermark, or for the end of the leadership."""
+    """An entry in a partition's queue that waits until the high watermark passes an offset, or until the leadership
+    ends."""
 
     __slots__ = ("over",)
 

@@ -1,6 +1,6 @@
-"""CoordinatorShards: the shards of one coordinator's topic on this broker, and the lookup of the one for a key.
+"""CoordinatorShards: the shards of one coordinator's topic on this broker, and the lookup of the shard for a key.
 
-Invariant: a shard exists for exactly those partitions of the topic that the newest image gives to this broker, in the
+Invariant: a shard exists for exactly those partitions of the topic that this broker leads in the newest image, in the
 leader epoch of that image. Source: Kafka's CoordinatorRuntime.
 """
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class CoordinatorShards(Generic[MachineT]):
-    """All calls are plain; loading runs in a task per shard."""
+    """The shards of one coordinator's topic on this broker. No method is a coroutine; loading runs in a task per
+    shard."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class CoordinatorShards(Generic[MachineT]):
         make_kind: Callable[[CoordinatorShards[MachineT]], ShardKind[MachineT]],
     ) -> None:
         self.by_partition: dict[int, CoordinatorShard[MachineT]] = {}
-        """The shards by partition of the topic; read-only for others."""
+        """The shards by partition of the topic; callers must not change the mapping."""
         self._topic = topic
         self._node_id = node_id
         self._ports = ports
@@ -36,25 +37,25 @@ class CoordinatorShards(Generic[MachineT]):
         self._kind = make_kind(self)
 
     def all(self) -> list[CoordinatorShard[MachineT]]:
-        """The present shards, by partition. A shard may be closed while the caller goes through them."""
+        """Return the current shards, sorted by partition. A shard may close while the caller iterates."""
         return [self.by_partition[index] for index in sorted(self.by_partition)]
 
     def find(self, key: str) -> CoordinatorShard[MachineT] | None:
-        """Return the shard that keeps this group or transactional id, if it is on this broker."""
+        """Return the shard that keeps this group or transactional id; None if another broker has it."""
         topic = self._newest_image().topics.get(self._topic)
         return None if topic is None else self.by_partition.get(partition_of(key, topic.partition_count))
 
     # the metadata
 
     def metadata_loaded(self, image: MetadataImage) -> None:
-        """Begin the shards that the first image gives to this broker."""
+        """Begin a shard for each partition that this broker leads in the first image."""
         topic = image.topics.get(self._topic)
         if topic is not None:
             for index in range(topic.partition_count):
                 self._take(image, index)
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """Begin and close shards after a newer image, whose roles the broker has applied already."""
+        """Begin and close shards as a newer image requires. The broker has already applied the roles of that image."""
         if self._topic in delta.deleted_topics.values():
             for shard in self.all():
                 shard.close()
@@ -64,7 +65,7 @@ class CoordinatorShards(Generic[MachineT]):
                 self._take(new, index)
 
     def _take(self, image: MetadataImage, index: int) -> None:
-        """Begin, keep or stop coordinating a partition."""
+        """Begin, keep or close the shard of a partition, depending on who leads it."""
         topic = image.topics.by_name[self._topic]
         state = topic.partition(index)
         shard = self.by_partition.get(index)
@@ -89,6 +90,6 @@ class CoordinatorShards(Generic[MachineT]):
             del self.by_partition[index]
 
     def reload(self, shard: CoordinatorShard[MachineT]) -> None:
-        """Load the shard again from the log, because the log is not what the shard expects."""
+        """Load the shard again, because the log does not end where the state machine expects."""
         shard.close()
         self._begin(CoordinatorShard(self._kind, self._ports, shard.partition, shard.leader_epoch))

@@ -1,4 +1,4 @@
-"""TransactionCoordinators: all partitions of `__transaction_state` that this broker leads.
+"""TransactionCoordinators: the coordinators of all partitions of `__transaction_state` that this broker leads.
 
 Invariant: a shard exists for exactly those partitions that this broker leads in the newest image, in the leader epoch
 of that image. Source: KIP-98, KIP-890, Kafka's TransactionCoordinator and TransactionStateManager.
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from kraft.image import ImageDelta, MetadataImage
 
 FIRST_FLEXIBLE_LEVEL = 1
-"""transaction.version from which records are flexible."""
+"""Lowest level of transaction.version at which records use the flexible encoding."""
 
 Shard = CoordinatorShard[TransactionCoordinator]
 
 
 class LoadedTransactions:
-    """The last value of each transactional id in the part of a log that was read."""
+    """The last value of each transactional id in the records that have been read so far."""
 
     def __init__(self) -> None:
         self.values: dict[str, TransactionValue] = {}
@@ -58,7 +58,7 @@ class LoadedTransactions:
 
 
 class TransactionCoordinators:
-    """The transaction coordinators of one broker. All methods but the round are plain calls."""
+    """The transaction coordinators of one broker. Only `expire_forever` is a coroutine."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class TransactionCoordinators:
         self._level = 0
         self.counts = TransactionCounts()
         self.load_ms = Histogram()
-        """Loading time of each partition."""
+        """Time that loading each partition took, in ms."""
 
         def make_machine(state: LoadedTransactions, end_offset: int) -> TransactionCoordinator:
             machine = TransactionCoordinator(self.settings, state.values, end_offset, take_producer_id, self.counts)
@@ -121,7 +121,7 @@ class TransactionCoordinators:
     # requests
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Answer a request about one transactional id, now or later, with `ticket(reply)`."""
+        """Answer a request about one transactional id by calling `ticket(reply)`, now or later."""
         shard = self._shards.find(request.transactional_id)
         if shard is None:
             ticket(request.refused(ErrorCode.NOT_COORDINATOR))
@@ -129,8 +129,8 @@ class TransactionCoordinators:
             shard.submit(request, ticket)
 
     def list_transactions(self, ticket: Ticket) -> None:
-        """Return every transactional id that is coordinated here, as one reply; an error while one of the
-        partitions is loading."""
+        """Call `ticket` with one reply that has every transactional id that this broker coordinates. The reply is an
+        error while one of the partitions is being loaded."""
         shards = self._shards.all()
         found: list[tuple[str, TransactionValue]] = []
         errors: list[ErrorCode] = []
@@ -160,12 +160,12 @@ class TransactionCoordinators:
     # images
 
     def metadata_loaded(self, image: MetadataImage) -> None:
-        """Begin the shards that the first image gives to this broker."""
+        """Begin a shard for each partition that this broker leads in the first image."""
         self._take_level(image)
         self._shards.metadata_loaded(image)
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """Begin and close shards after a newer image, whose roles the broker has applied already."""
+        """Begin and close shards as a newer image requires. The broker has already applied the roles of that image."""
         if TRANSACTION_FEATURE in delta.features:
             self._take_level(new)
         self._shards.metadata_published(new, delta)
@@ -186,7 +186,7 @@ class TransactionCoordinators:
     # rounds
 
     async def expire_forever(self) -> None:
-        """Remove transactional ids that have been idle for too long, every
+        """Remove the transactional ids that have been idle for longer than transactional.id.expiration.ms. Repeat every
         `transaction.remove.expired.transaction.cleanup.interval.ms`."""
         while True:
             await self._loop.clock.sleep_ms(self._expiry_interval_ms)
@@ -203,4 +203,4 @@ class TransactionCoordinators:
 
 
 def _ignore_loaded(shard: Shard) -> None:
-    """Do nothing more: the state machine of a loaded shard continues the pending transactions itself."""
+    """Do nothing: the state machine of a loaded shard continues pending transactions itself."""

@@ -1,5 +1,7 @@
-"""The metrics of the transaction coordinator; gauges are computed when they are read. Kafka has those of the first two
-groups. Source: Kafka's TransactionMarkerChannelManager, TransactionStateManager.
+"""The metrics of the transaction coordinator; gauges are computed when they are read.
+
+Kafka has the metrics of the groups kafka.coordinator.transaction and kafka.server; kraft.coordinator is an addition.
+Source: Kafka's TransactionMarkerChannelManager, TransactionStateManager.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ RETRIES, IDS, OPEN = "LogAppendRetryQueueSize", "TransactionalIds", "Open"
 
 
 def register_transaction_metrics(coordinators: TransactionCoordinators, metrics: Metrics) -> None:
-    """Register the metrics once."""
+    """Register the metrics of the transaction coordinator."""
     counts, load_ms, markers = coordinators.counts, coordinators.load_ms, coordinators.markers
     metrics.gauge(COORDINATOR, MARKERS, "UnknownDestinationQueueSize", lambda: markers.without_leader)
     metrics.together(COORDINATOR, MARKERS, (RETRIES,), lambda: _count_retries(coordinators))
@@ -33,7 +35,7 @@ def register_transaction_metrics(coordinators: TransactionCoordinators, metrics:
 
 
 def _count_retries(coordinators: TransactionCoordinators) -> ScanSteps:
-    """Count the ids whose markers are all written, while their last record is not being written."""
+    """Count the transactional ids whose markers are all written, but whose Complete record is not being written."""
     total = 0
     for shard in list(coordinators.shards.values()):
         known = () if shard.machine is None else tuple(shard.machine.transactions.values())

@@ -1,7 +1,8 @@
-"""TransactionalCommits: verify the transaction of a TxnOffsetCommit, then hand its offsets to the group coordinator.
+"""TransactionalCommits: verify the transaction of a TxnOffsetCommit, then pass its offsets to the group coordinator.
 
-The partition of `__consumer_offsets` must be part of the transaction, as each other partition that the transaction
-writes to. Up to version 4 the producer has added it (AddOffsetsToTxn). From version 5 on the request adds it.
+The partition of `__consumer_offsets` must be part of the transaction, like every other partition that the transaction
+writes to. Up to version 4 of the request, the producer has added the partition before, with AddOffsetsToTxn. From
+version 5 on, the broker adds it when it handles the TxnOffsetCommit.
 Source: TxnOffsetCommitRequest 0 to 5, KIP-98, KIP-890.
 """
 
@@ -36,19 +37,21 @@ CLIENT_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""The transaction coordinator's error → the one that the client gets. Another error of a coordinator would make the
-client look for its group coordinator again, which is not the one that failed. So it just retries."""
+"""Error code of the transaction coordinator → error code that the client gets.
+
+A coordinator error such as NOT_COORDINATOR would make the client look up its group coordinator again, although the
+transaction coordinator failed. With COORDINATOR_LOAD_IN_PROGRESS the client just retries."""
 
 
 class CommitClient(NamedTuple):
-    """What the client of a TxnOffsetCommit understands. `adds` (version 5): the request adds the partition to the
-    transaction. `knows_abortable` (version 4): the client knows TRANSACTION_ABORTABLE."""
+    """Abilities of the client of a TxnOffsetCommit, by request version. `adds` (from version 5): the broker adds the
+    partition to the transaction. `knows_abortable` (from version 4): the client knows TRANSACTION_ABORTABLE."""
 
     adds: bool
     knows_abortable: bool
 
     def error(self, error: ErrorCode) -> ErrorCode:
-        """Translate an error of the transaction coordinator to the one that this client gets."""
+        """Return the error code that this client gets for an error of the transaction coordinator."""
         if error is ErrorCode.TRANSACTION_ABORTABLE and not self.knows_abortable:
             return ErrorCode.INVALID_TXN_STATE
         if error is ErrorCode.CONCURRENT_TRANSACTIONS and not self.adds:
@@ -57,7 +60,7 @@ class CommitClient(NamedTuple):
 
 
 class TransactionalCommits:
-    """The commits of one broker. All calls are plain."""
+    """The TxnOffsetCommit requests that one broker is processing. No method is a coroutine."""
 
     def __init__(
         self,
@@ -66,8 +69,8 @@ class TransactionalCommits:
         enrol: Callable[[EnrolmentRequest, OnEnrolled], None],
         verifies: Callable[[], bool],
     ) -> None:
-        """`enrol` is `PartitionEnrolment.ask`. `verifies` is transaction.partition.verification.enable, which does not
-        switch off that partitions are added."""
+        """`enrol` is `PartitionEnrolment.ask`. `verifies` returns transaction.partition.verification.enable. If it is
+        False, partitions are not verified; with version 5 they are added nevertheless."""
         self._clock = loop.clock
         self._groups = groups
         self._enrol = enrol
@@ -80,7 +83,7 @@ class TransactionalCommits:
         client: CommitClient,
         ticket: Callable[[CommitReply], None],
     ) -> None:
-        """Answer with `ticket(reply)`, now or later."""
+        """Answer the commit by calling `ticket(reply)`, now or later."""
         partition = self._groups.partition_of(commit.group)
         if partition is None:
             ticket(commit.refused(ErrorCode.NOT_COORDINATOR))
@@ -97,7 +100,8 @@ class TransactionalCommits:
         ticket: Callable[[CommitReply], None],
         partition: Partition,
     ) -> None:
-        """Begin the verification at the log and at the transaction coordinator. Continue in `_commit`."""
+        """Begin to verify the commit at the log and at the transaction coordinator. `_commit` continues when it is
+        verified."""
         log = partition.log
         if log is None or not partition.leads:
             ticket(commit.refused(ErrorCode.NOT_COORDINATOR))
@@ -129,5 +133,5 @@ class TransactionalCommits:
     def _commit(
         self, commit: TxnCommitRequest, verification: Verification | None, ticket: Callable[[CommitReply], None]
     ) -> None:
-        """Hand the offsets to the group coordinator, which may be another broker by now."""
+        """Pass the offsets to the group coordinator, which may have moved to another broker meanwhile."""
         self._groups.submit(commit._replace(verification=verification), ticket)

@@ -1,3 +1,4 @@
-"""Async: fetch from leaders: one fetcher per leader, and the partitions that it follows. May import kraft.broker.logs
-and below.
+"""Async: fetch from leaders: one fetcher per leader, and the partitions that this broker follows.
+
+May import kraft.broker.logs and below.
 """

@@ -10,12 +10,13 @@ from kraft.wire.messages.fetch import FetchPartition
 
 Key = tuple[UUID, int]
 RequestedFetch = tuple[int, int, int, int]
-"""The fields of a partition in a fetch request: (fetch offset, leader epoch, last fetched epoch, log start offset)."""
+"""The values for one partition in a fetch request: (fetch offset, leader epoch, last fetched epoch, log start offset).
+"""
 
 
 class InFlight(Parked):
-    """A request that was sent: the partitions that it named and those that it removed from the session. If no response
-    arrives in time, the connection is closed."""
+    """A request that was sent: the partitions that it named, and the partitions that it removed from the session. If no
+    response arrives in time, the connection is closed."""
 
     __slots__ = ("connection", "forgotten", "is_full", "mentioned")
 
@@ -33,8 +34,8 @@ class InFlight(Parked):
 
 
 def by_topic(requested: dict[Key, RequestedFetch], bytes_max: int) -> list[tuple[None, UUID, list[FetchPartition]]]:
-    """Group neighboring partitions of one topic. Their order does not change, because it decides which partitions first
-    get room in the response."""
+    """Return the partitions as rows of a request, with neighboring partitions of one topic in one row. Their order does
+    not change, because it decides which partitions first get room in the response."""
     topics: list[tuple[None, UUID, list[FetchPartition]]] = []
     for (topic_id, index), (offset, epoch, last_epoch, log_start) in requested.items():
         if not topics or topics[-1][1] != topic_id:

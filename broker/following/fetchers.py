@@ -1,6 +1,6 @@
 """Fetchers: one LeaderFetcher for each broker from which this broker fetches.
 
-Invariant: fetching of a partition restarts only in a new leader epoch, and never while a call truncates the log.
+Invariant: fetching of a partition restarts only in a new leader epoch, and never while the log is being truncated.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Fetchers:
-    """The fetchers of one broker. Iterating over it yields the fetcher of each leader that this broker ever followed.
-    All methods are plain calls."""
+    """The fetchers of one broker. Iterating yields the fetcher of each leader that this broker ever followed. No method
+    is a coroutine."""
 
     def __init__(self, loop: Loop, node_id: int, make: Callable[[int], LeaderFetcher]) -> None:
         """`make(leader_id)` creates the fetcher of a leader."""
@@ -31,7 +31,7 @@ class Fetchers:
         return iter(list(self._fetchers.values()))
 
     def begin(self, partition: Partition) -> None:
-        """Start fetching from the partition's leader, if there is one and the log is open and not being truncated.
+        """Start fetching from the partition's leader, if it has a leader and its log is open and not being truncated.
         Otherwise the caller must call this again later."""
         state = partition.state
         if state is None or state.leader in (NO_LEADER, self._node_id):
@@ -59,7 +59,7 @@ class Fetchers:
             fetcher.nudge()
 
     def redirect(self, brokers: Iterable[int]) -> None:
-        """Make the fetchers of these leaders reconnect, because the leaders have registered again, perhaps with another
+        """Make the fetchers of these leaders reconnect, because the leaders have registered again and may have another
         address."""
         for broker_id in brokers:
             fetcher = self._fetchers.get(broker_id)

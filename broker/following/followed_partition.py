@@ -1,8 +1,8 @@
 """FollowedPartition: one partition in a fetcher. It carries out the decisions of `kraft.broker.replica.follower`.
 
 Invariants: while the log is being truncated (`truncation`), it is not fetched or appended to, and the replica does not
-lead. A new fetch offset acknowledges the records below it. So where appends must be synced, it is sent only after the
-sync.
+lead. A new fetch offset acknowledges the records below it. So if appends must be synced, the new fetch offset is sent
+only after the sync.
 Source: Kafka's AbstractFetcherThread, docs/storage.md#group-commit.
 """
 
@@ -114,12 +114,12 @@ class FollowedPartition:
 
     @property
     def _readable(self) -> Log | UnwrittenLog:
-        """Return the log, or an empty log for a replica that was never written."""
+        """The log, or an empty log for a replica that was never written."""
         return UNWRITTEN_LOG if self.partition.is_unwritten else self._log
 
     @property
     def lag(self) -> int:
-        """The number of committed records that are still to be fetched."""
+        """Number of committed records that this replica has not fetched yet."""
         return max(0, self.leader_high_watermark - self.state.fetch_offset)
 
     def requested_fetch(self) -> tuple[int, int, int, int]:
@@ -168,7 +168,7 @@ class FollowedPartition:
             self._set(FollowerStatus.STOPPED)
 
     def _open_log(self) -> None:
-        """Create the log of a replica that was never written, because the leader has records for it. Then fetch
+        """Create the log of a replica that was never written, because the leader has records for it. Then fetch them
         again."""
         self._set(FollowerStatus.BACKOFF)
         self.partition.when_open(self._resume)
@@ -229,8 +229,8 @@ class FollowedPartition:
         self.partition.waiting_for_disk.append((opened.log_end_offset, self))
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Continue: the appended records are synced (or the role has changed), so the next fetch may acknowledge them
-        to the leader."""
+        """Continue fetching: the appended records are synced (or the role has changed), so the next fetch may
+        acknowledge them to the leader."""
         self.fetcher.release()
 
     async def _warm(self, cold: ColdRead) -> None:
@@ -352,7 +352,7 @@ class RetryTimer(Parked):
 
 
 def _reports_empty_log(result: FetchResult) -> bool:
-    """Return whether this response comes from a leader whose log is empty."""
+    """Return whether the response comes from a leader whose log is empty."""
     return (
         result.error_code == ErrorCode.NONE
         and result.diverging_epoch is None

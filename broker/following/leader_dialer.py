@@ -28,7 +28,7 @@ class LeaderDialer:
     def __init__(
         self, config: NodeConfig, network: Network, newest_image: Callable[[], MetadataImage], memory: MemoryBudget
     ) -> None:
-        """`memory` is the budget to which the memory of the connections is charged."""
+        """`memory` is the memory budget that the connections use."""
         self._listener = config.inter_broker_listener_name
         self._tls = config.tls(self._listener)
         self._network = network
@@ -41,7 +41,7 @@ class LeaderDialer:
         return None if broker is None else broker.endpoint(self._listener)
 
     def incarnation(self, broker_id: int) -> UUID | None:
-        """Return the incarnation with which a broker is registered."""
+        """Return the incarnation id in a broker's registration."""
         broker = self._newest_image().brokers.get(broker_id)
         return None if broker is None else broker.incarnation_id
 

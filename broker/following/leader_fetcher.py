@@ -10,7 +10,7 @@ Invariants:
 - a partition whose response had records is placed behind the others in a full request, so partitions for which the last
   response had no room come first;
 - when a partition is added while a long poll waits at the leader, a second request ends that poll at once, so an idle
-  partition never delays a new one;
+  partition never delays an added one;
 - when many partitions join a session, they are added in several requests, none of which waits at the leader.
 Source: KIP-227, Kafka's AbstractFetcherThread, ReplicaFetcherThread.
 """
@@ -53,10 +53,10 @@ THROTTLE_MS = 100
 """Milliseconds for which a throttled replica is not fetched before the rate is checked again."""
 IN_FLIGHT_MAX = 2
 SESSION_PARTITIONS_MAX = 250
-"""Maximum number of partitions named in one request of a session, so that neither side is busy for long. A response has
-at most as many partitions (`pending_fetch`)."""
+"""Maximum number of partitions named in one request of a session, so that neither broker is busy with it for long. A
+response has at most as many partitions (`pending_fetch`)."""
 BATCHES_PER_STEP_MAX = 8
-"""Maximum number of batches (of SESSION_PARTITIONS_MAX partitions) that are examined in one step, if none of their
+"""Maximum number of batches of SESSION_PARTITIONS_MAX partitions that are examined in one step, if none of their
 partitions is to be fetched now."""
 DROPPED_MAX = 2_000
 CLOSE_SESSION = -1
@@ -87,7 +87,7 @@ class FetcherSettings:
 
 
 class LeaderFetcher:
-    """The fetcher of one leader. `add`, `remove` and `nudge` are plain calls; `run` is its task."""
+    """The fetcher of one leader. `run` is a coroutine; the other public methods do not suspend."""
 
     def __init__(
         self,
@@ -114,22 +114,22 @@ class LeaderFetcher:
         self._epoch = 0
         self._is_first = True
         self._incarnation: UUID | None = None
-        """The incarnation of the leader to which the current connection was made."""
+        """Incarnation id of the leader at the time of the current connection."""
         self._in_flight: deque[InFlight] = deque()
         self._in_session: dict[Key, RequestedFetch] = {}
         """The partitions in the leader's session after the leader has handled all requests in flight."""
         self._confirmed: dict[Key, RequestedFetch] = {}
-        """The partitions that were in the session when the leader handled the request of the latest response."""
+        """The partitions that were in the session when the leader handled the request that it answered last."""
         self._holds = 0
         self._adds = False
         """Whether the request being built names partitions that are not in the session yet."""
         self._changed: dict[Key, None] = {}
         self._not_yet_added: Iterator[Partition] | None = None
-        """Partitions not yet added to a new session. Requests name them after the partitions that have changed."""
+        """Partitions that are not in a new session yet. Requests name them after the partitions that have changed."""
         self._scan_is_scheduled = False
         self.requests = 0
         self.answer_bytes = 0
-        """Total bytes of the leader's response bodies."""
+        """Total bytes of all response bodies from the leader."""
         self._throttled: dict[Key, None] = {}
         """Partitions that are not fetched at present because of follower.replication.throttled.rate."""
         self._max_wait_ms = settings.max_wait_ms
@@ -158,7 +158,7 @@ class LeaderFetcher:
         return self._followed.get(partition.key)
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
-        """Fetch this partition, from its log end on. Call `nudge` when all partitions are added."""
+        """Start fetching this partition from its log end. The caller calls `nudge` when all partitions are added."""
         followed = FollowedPartition(self, partition, leader_epoch)
         self._followed[partition.key] = followed
         self._replicas.add(partition)
@@ -177,19 +177,19 @@ class LeaderFetcher:
             self._needed = trio.Event()
 
     def changed(self, followed: FollowedPartition) -> None:
-        """Record that the partition's next fetch has changed, or that it now has a next fetch or no longer has one."""
+        """Record that the partition's next fetch has changed, was added or was removed."""
         self._changed[followed.partition.key] = None
 
     def nudge(self) -> None:
-        """Send a request if there are changes that the leader should receive soon."""
+        """Send a request if there are changes that the leader should receive before the next response."""
         if self._connection is None or self._holds or not self._has_more or self._scan_is_scheduled:
             return
         if len(self._in_flight) < IN_FLIGHT_MAX:
             self._send()
 
     def endpoint_changed(self) -> None:
-        """Reconnect soon instead of after a long pause, because the leader's registration changed. A connection to an
-        earlier incarnation may be dead without having been closed (its host lost power), so close it."""
+        """Reconnect soon instead of after a long pause, because the leader's registration changed. Close a connection
+        to an earlier incarnation: it may be dead without having been closed, because its host lost power."""
         if self._connection is not None and self._incarnation != self._leaders.incarnation(self.leader_id):
             self._connection.close("the leader has registered again")
         if self._pausing is not None:
@@ -259,7 +259,7 @@ class LeaderFetcher:
             if len(old) > DROPPED_MAX:
                 self.loop.start_task(_drop, old)
         self._in_session, self._confirmed = {}, {}
-        self._changed, self._not_yet_added = {}, iter(self._replicas)  # the next request begins to name all partitions
+        self._changed, self._not_yet_added = {}, iter(self._replicas)  # the next request starts to name all partitions
 
     # requests
 
@@ -292,8 +292,8 @@ class LeaderFetcher:
         else:
             epoch, mentioned, forgotten = CLOSE_SESSION, {}, []
         fetch = FetchRequest(
-            # The first response gives the session's id, without which nothing can be added. A leader also examines a
-            # partition that joined again and again until it has been in a response.
+            # The first response gives the session's id, without which no partition can be added. The leader also
+            # examines an added partition in every fetch until the partition has been in a response.
             max_wait_ms=0 if self._is_first or self._adds or epoch == CLOSE_SESSION else self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._response_bytes_max,
@@ -327,7 +327,7 @@ class LeaderFetcher:
         connection.send(ApiKey.FETCH, FETCH_VERSION, [encode_fetch_request(FETCH_VERSION, fetch)], on_reply)
 
     def _next_requested(self) -> tuple[dict[Key, RequestedFetch], list[Key]]:
-        """Return the changes since the last request: partitions to fetch with their new fields, and partitions that are
+        """Return the changes since the last request: partitions to fetch with their new values, and partitions that are
         not to be fetched at present."""
         mentioned: dict[Key, RequestedFetch] = {}
         forgotten: list[Key] = []
@@ -374,8 +374,8 @@ class LeaderFetcher:
         return bool(self._changed) or self._not_yet_added is not None
 
     def _continue_scan_soon(self) -> None:
-        """Continue examining changed partitions in another step: many were examined in this one, and none is to be
-        fetched now."""
+        """Continue examining changed partitions in another step, because this step has examined many and found none to
+        fetch now."""
         if not self._scan_is_scheduled:
             self._scan_is_scheduled = True
             self.loop.start_task(self._continue_scan)
@@ -389,8 +389,8 @@ class LeaderFetcher:
             self._send()
 
     def _must_wait(self, followed: FollowedPartition) -> bool:
-        """Return whether a throttled replica that is not in sync is skipped because the replication rate is exceeded.
-        The replica is checked again soon."""
+        """Return whether the partition is skipped because its replica is throttled, is not in sync, and the replication
+        rate is exceeded. If so, it is checked again soon."""
         following = self.following
         if not following.quota.holds_back(followed.partition, following.node_id):
             return False
@@ -428,7 +428,8 @@ class LeaderFetcher:
             return
         if sent.is_full:
             self._session_id = response.session_id
-            if not self._session_id:  # the leader has no session slot for this fetcher: every request is a full one
+            # the leader has no session slot for this fetcher: every request names all partitions
+            if not self._session_id:
                 self._epoch = 0
                 self._in_session.clear()
         for _, topic_id, results in response.topics:
@@ -436,7 +437,9 @@ class LeaderFetcher:
                 for result in results:
                     self._take_result((topic_id, result.partition), result)
         if self._in_flight:
-            self.nudge()  # changes made while two requests were in flight do not wait for the end of a long poll
+            # send the changes that were made while two requests were in flight, without waiting for the end of a long
+            # poll
+            self.nudge()
         else:
             self._send()
 
@@ -449,7 +452,7 @@ class LeaderFetcher:
             followed.take(result, requested[0], requested[1])
 
     def _refused(self, error: int) -> None:
-        """Handle a top-level error: begin a new session. After any error except a lost session, back off first."""
+        """Handle a top-level error: begin a new session. After any error other than a lost session, back off first."""
         log.info("fetch was refused by the leader", leader=self.leader_id, error=ErrorCode.of(error).name)
         lost = error in (
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND,

@@ -1,6 +1,6 @@
 """Find errors in a request itself, which do not depend on which broker coordinates its group.
 
-Every broker makes these checks before it looks for the group. A client with a wrong setting must see the error of its
+Every broker makes these checks before it looks up the group. A client with a wrong setting must get the error for its
 setting, not NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS, after which it would retry.
 Source: Kafka's GroupCoordinatorService.
 """
@@ -19,12 +19,13 @@ from kraft.broker.group.shard import GroupSettings
 from kraft.wire.error_codes import ErrorCode
 
 NEED_A_GROUP_ID = (JoinRequest, SyncRequest, GroupHeartbeatRequest, LeaveRequest, OffsetDeleteRequest)
-"""Requests that need a group id. The other requests also accept the empty group id, because consumers without a group
-used to commit under it."""
+"""Types of requests that need a group id. Other requests also accept the empty group id, because consumers without a
+group used to commit under it."""
 
 
 def request_error(request: Request, settings: GroupSettings) -> ErrorCode:
-    """Return the error in the request itself, in Kafka's order of checks; NONE if the coordinator may handle it."""
+    """Return the error in the request itself, in Kafka's order of checks; NONE if a coordinator may handle the
+    request."""
     if isinstance(request, NEED_A_GROUP_ID) and not request.group:
         return ErrorCode.INVALID_GROUP_ID
     if isinstance(request, JoinRequest):

@@ -72,7 +72,7 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request of the member is parked, so that it need not send heartbeats."""
+        """Whether a request of the member is parked, so that the member need not send heartbeats."""
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -94,8 +94,8 @@ class Member:
 
 
 class ClassicGroup:
-    """One group. `pending_join`: member ids that were issued and not used yet. `pending_sync`: members that have not
-    sent SyncGroup in this generation. `plans`: how many times a leader has sent assignments."""
+    """One group. `pending_join`: issued member ids that no member has used yet. `pending_sync`: members that have not
+    sent SyncGroup in this generation. `plans`: number of times that a leader has sent assignments."""
 
     __slots__ = (
         "generation",
@@ -201,7 +201,7 @@ class ClassicGroup:
             self.leader = new.member_id
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return NONE if the id is that of a member of the group, otherwise the error."""
+        """Return NONE if a member of the group has this id, otherwise the error."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -230,7 +230,7 @@ class ClassicGroup:
 
     @property
     def joined(self) -> int:
-        """The number of members that wait for the next generation."""
+        """Number of members that wait for the next generation."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     @property
@@ -257,7 +257,8 @@ class ClassicGroup:
         return set.intersection(*names) if names else set()
 
     def vote(self) -> str | None:
-        """Return the protocol that most members prefer among those that all support; earlier members decide a tie."""
+        """Return the protocol that most members prefer, among the protocols that all members support. In a tie, the
+        protocol of the earliest member is chosen."""
         common = self.common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
@@ -265,8 +266,8 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name], default=None)
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has rejoined, otherwise elect the first member that has rejoined. Return False if no
-        member has."""
+        """Keep the leader if it has rejoined, otherwise elect the first member that has. Return False if no member has
+        rejoined."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -277,8 +278,8 @@ class ClassicGroup:
         return False
 
     def find_subscribed(self) -> None:
-        """Determine the topics to which the members of this generation subscribe; None if their metadata do not contain
-        the topics."""
+        """Determine the topics to which the members of this generation subscribe; None if the members' metadata do not
+        contain topics."""
         self.subscribed = None
         if not self.uses_consumer_protocol:
             return
@@ -298,8 +299,8 @@ class ClassicGroup:
     # replies and records
 
     def value(self, assignments: Iterable[tuple[str, bytes]]) -> GroupValue:
-        """Return the record of this generation. A member that is not in `assignments` (member id → bytes) gets an empty
-        assignment."""
+        """Return the group's record for this generation. A member that is not in `assignments` (member id → bytes) gets
+        an empty assignment."""
         by_member = dict(assignments)
         return GroupValue(
             self.protocol_type or "",
@@ -324,7 +325,7 @@ class ClassicGroup:
 
     def join_reply(self, member_id: str, *, leader: str | None = None, skip_assignment: bool = False) -> JoinReply:
         """Return the JoinGroup reply for a member of this generation. Only the leader gets the list of members. If
-        `leader` is given, the reply names it instead of the real leader."""
+        `leader` is given, the reply names it instead of the actual leader."""
         named = leader if leader is not None else self.leader or NO_MEMBER_ID
         members = self.members.values() if named == member_id else ()
         return JoinReply(

@@ -2,8 +2,8 @@
 
 The driver calls `handle` for a request and `fire` for a timer. When the entries of an earlier step are committed (or
 failed), it passes the remaining work of that step to `stored` (or `failed`). Each call returns a CoordinatorStep. After
-a step with entries, the driver calls `appended` before the next call; if the append failed, it calls `failed` with the
-remaining work instead.
+a step with entries, the driver calls `appended` before the next call; if the append failed, it passes the remaining
+work to `failed` instead.
 
 Calls come one at a time, in the order of the log. Nothing here waits, draws random numbers or reads a clock.
 Source: docs/decisions/14-group-coordinator.md, Kafka's CoordinatorRuntime.
@@ -77,15 +77,15 @@ class GroupCoordinator:
     def __init__(
         self, settings: GroupSettings, state: DurableState, end_offset: int, counts: GroupCounts | None = None
     ) -> None:
-        """`state` is the loaded state below `end_offset`, all of it committed. `counts` are shared by all coordinators
-        of a broker."""
+        """`state` is the state loaded from the log below `end_offset`, all of it committed. All coordinators of a
+        broker share `counts`."""
         self._shard = Shard(settings, state, end_offset, counts or GroupCounts())
 
     # for the driver
 
     @property
     def end_offset(self) -> int:
-        """The log offset of the newest state, where the next batch must be appended."""
+        """Log end offset up to which the newest state includes records; the next batch must be appended there."""
         return self._shard.versions.end_offset
 
     @property
@@ -100,7 +100,7 @@ class GroupCoordinator:
 
     @property
     def groups(self) -> dict[str, ClassicGroup]:
-        """The groups; read-only."""
+        """The groups by id; callers must not change the mapping."""
         return self._shard.groups
 
     @property
@@ -131,7 +131,7 @@ class GroupCoordinator:
             shard.forget_if_gone(group_id)
 
     def _groups_of(self, entry: StateEntry) -> Iterable[str]:
-        """Return the groups that an entry changes."""
+        """Return the ids of the groups that an entry changes."""
         if isinstance(entry, TransactionEnd):
             return self._shard.versions.newest.staged.groups_of(entry.producer_id)
         return (entry.entry.key.group if isinstance(entry, StagedEntry) else entry.key.group,)
@@ -163,7 +163,7 @@ class GroupCoordinator:
         return call.step()
 
     def stored(self, after: After, now: Now) -> CoordinatorStep:
-        """Continue after the entries of the step, and everything older, are committed."""
+        """Do the work that remains from a step, now that the entries of the step and all older ones are committed."""
         call = CoordinatorCall(now)
         match after:
             case SendReply(ticket, _, reply):
@@ -179,7 +179,7 @@ class GroupCoordinator:
         return call.step()
 
     def failed(self, after: After, error: ErrorCode, now: Now) -> CoordinatorStep:
-        """Continue after the entries of the step were not appended, or were not committed in time."""
+        """Do the work that remains from a step whose entries were not appended, or were not committed in time."""
         call = CoordinatorCall(now)
         match after:
             case SendReply(ticket, request, _) | ContinueRequest(ticket, request) | ReadStableOffsets(ticket, request):
@@ -191,7 +191,8 @@ class GroupCoordinator:
         return call.step()
 
     def late(self, after: After, error: ErrorCode, now: Now) -> CoordinatorStep | None:
-        """The reply is due before the batch is committed. None: to groups that is a failure."""
+        """Return None, which makes the driver call `failed`: for groups, a batch that is not committed in time has
+        failed."""
         return None
 
     def unload(self, now: Now) -> CoordinatorStep:
@@ -203,20 +204,19 @@ class GroupCoordinator:
         self._shard.groups.clear()
         return call.step()
 
-    # for the driver's rounds
+    # for the periodic rounds over all groups
 
     def group_ids(self) -> list[str]:
-        """Return every group id, for a round of `ExpireRequest`."""
+        """Return every group id, for the ExpireRequests of a round."""
         return list(self._shard.groups)
 
     def offset_count(self, group: str) -> int:
-        """Return how many offsets the group has, which is the cost of examining it."""
+        """Return the group's number of offsets, which is the cost of examining the group."""
         newest = self._shard.versions.newest
         return len(newest.offsets_of(group)) + len(newest.staged_of(group))
 
     def topics_of(self, group: str) -> set[tuple[str, UUID | None]]:
-        """Return name and stored id of the topics for which the group has offsets, for a round of
-        `TopicsGoneRequest`."""
+        """Return the (name, stored id) of each topic for which the group has offsets, for a TopicsGoneRequest."""
         ids = self._shard.topic_ids_of(group)
         return {(topic, topic_id) for (topic, _), found in ids.items() for topic_id in found}
 
@@ -257,4 +257,4 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] =
         TopicsGoneRequest: forget_topics,
     }
 )
-"""Type of request → the function that handles it."""
+"""Type of request → the function that handles such a request."""

@@ -18,14 +18,14 @@ from kraft.broker.group.staged import NO_STAGED_OFFSETS, GroupStaged, StagedOffs
 from kraft.broker.shard.transactional import StagedEntry, TransactionEnd
 
 StateEntry = GroupLogEntry | StagedEntry | TransactionEnd
-"""The content of one record, and what it means in a transaction."""
+"""The content of one record. A record in a transaction becomes a StagedEntry, a marker becomes a TransactionEnd."""
 GroupOffsets: TypeAlias = "HashTrieMap[TopicPartition, OffsetValue]"
 NO_OFFSETS: GroupOffsets = HashTrieMap()
 
 
 class DurableState(NamedTuple):
-    """The state computed from the records: group → its last stored generation; group → its committed offsets (never
-    empty); the offsets of open transactions."""
+    """The state computed from the records: each group's last stored generation, each group's committed offsets (if it
+    has any), and the staged offsets of open transactions."""
 
     groups: HashTrieMap[str, GroupValue]
     offsets: HashTrieMap[str, GroupOffsets]
@@ -44,7 +44,8 @@ class DurableState(NamedTuple):
         return self._with_plain(entry)
 
     def _with_end(self, end: TransactionEnd) -> DurableState:
-        """Apply or drop the staged offsets of a producer. An applied one drops older ones of other producers."""
+        """Apply (on commit) or drop (on abort) a producer's staged offsets. Applying an offset drops the older staged
+        offsets that other producers have for the same partition."""
         remaining, ended = self.staged.ended(end.producer_id)
         state = self._replace(staged=remaining)
         for key, staged in ended if end.is_commit else ():
@@ -52,8 +53,8 @@ class DurableState(NamedTuple):
         return state
 
     def _with_plain(self, entry: GroupLogEntry, log_offset: int | None = None) -> DurableState:
-        """Return the state after a record that counts at once. `log_offset` is that of its record if it was staged;
-        None for the newest record of the log."""
+        """Return the state after a record that takes effect at once. `log_offset` is the log offset of the record if it
+        was staged; None if it is the newest record of the log."""
         key, value = entry
         if isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
@@ -112,7 +113,7 @@ class StateVersions:
         return self._committed
 
     def appended(self, state: DurableState, end_offset: int) -> None:
-        """Add `state`, which results from records in the log up to `end_offset`."""
+        """Add `state`, which includes the records in the log up to `end_offset`."""
         self._waiting.append((end_offset, state))
         self.end_offset = end_offset
 

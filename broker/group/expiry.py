@@ -1,10 +1,10 @@
 """Remove expired offsets, offsets of deleted topics, and whole groups.
 
-Invariants: removals of a group that fit into one batch are one atomic write. The group's own record is removed last,
+Invariants: removals of a group that fit into one batch are one atomic write. The group's record is removed last,
 together with its last offset. Otherwise the removals are written in several batches. Each further batch waits until the
 previous one is committed and then checks the group again, since members may commit in between. Offsets of a group in a
-rebalance are not removed (KAFKA-13636). A partition with a staged offset does not expire, and neither does its group
-(KAFKA-19163). Other removals drop staged offsets, too.
+rebalance are not removed (KAFKA-13636). A partition's offset does not expire while a staged offset exists for it, and
+neither does the group (KAFKA-19163). Removals for any other reason drop the staged offsets too.
 Source: KIP-211, Kafka's OffsetMetadataManager.
 """
 
@@ -50,8 +50,8 @@ def _remove(
     ticket: Ticket,
     call: CoordinatorCall,
 ) -> bool:
-    """Remove these offsets of the group, at least one. Return False if the batch has no room for some of them; the
-    request must then continue with the remaining offsets. The group's own record always has room."""
+    """Remove these offsets of the group, at least one. Return False if the batch has no room for all of them; the
+    request must then continue with the remaining offsets. The group's record always has room."""
     name_bytes = len(request.group.encode()) + REMOVAL_BYTES
     room = shard.settings.removal_bytes_max - name_bytes
     for topic, partition in offsets:
@@ -95,8 +95,8 @@ def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, r
 
 
 def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, call: CoordinatorCall) -> None:
-    """Remove the group's offsets of deleted topics. Offsets of a new topic with the same name stay. A removal drops
-    the partition's staged offsets too, so it waits while one of them belongs to the new topic."""
+    """Remove the group's offsets of deleted topics, but not those of a new topic with the same name. A removal drops
+    the partition's staged offsets too, so it waits while one of them is for the new topic."""
     gone = sorted(
         (topic, partition)
         for (topic, partition), ids in shard.topic_ids_of(request.group).items()

@@ -1,4 +1,4 @@
-"""JoinGroup: decide who may join, under which member id, and whether that starts a new generation.
+"""JoinGroup: decide which members may join, under which member id, and whether this starts a new generation.
 
 Source: JoinGroupRequest 0 to 9, Kafka's GroupMetadataManager, KIP-394 (known ids), KIP-345 (static members), KIP-814
 (assignment skipped).
@@ -152,8 +152,8 @@ def _replace_static(
     ticket: Ticket,
     call: CoordinatorCall,
 ) -> None:
-    """Fence the old member id of a static member at once and replace it. A stable group whose protocol does not change
-    continues without a rebalance: only the new id is written."""
+    """Fence the old member id of a static member at once and replace it. If the group is stable and its protocol stays
+    the same, write only the new id; there is no rebalance."""
     leader = group.leader or NO_MEMBER_ID
     shard.forget_session(group, old.member_id)
     reject_parked_requests(old, call, ErrorCode.FENCED_INSTANCE_ID)
@@ -179,7 +179,7 @@ def replaced(shard: Shard, done: StaticMemberReplaced, call: CoordinatorCall) ->
     if group is None or member is None or member.awaiting_join is not done.ticket:
         return
     if group.state is not GroupState.STABLE:
-        return  # a rebalance has begun, which answers with the next generation
+        return  # a rebalance has begun, which answers the member with the next generation
     member.awaiting_join = None
     shard.reset_session(group, member, call.now.monotonic_ms)
     if done.request.can_skip_assignment:

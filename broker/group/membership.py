@@ -90,6 +90,7 @@ def _rebalance_after_leaving(shard: Shard, group: ClassicGroup, call: Coordinato
 
 
 def shrink_if_too_large(shard: Shard, group: ClassicGroup, call: CoordinatorCall) -> None:
-    """Rebalance a loaded group that is larger than the current limit; the last members to rejoin are rejected."""
+    """Rebalance a loaded group that has more members than the current limit; the last members to rejoin are
+    rejected."""
     if len(group.members) > shard.settings.members_max:
         prepare(shard, group, call)

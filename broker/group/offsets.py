@@ -1,8 +1,8 @@
-"""Committed offsets: check who may commit, write the offsets, and read them.
+"""Committed offsets: check which clients may commit, write the offsets, and read them.
 
 Invariants: all accepted offsets of a request are one atomic write. Nothing above the high watermark is returned. An
-offset is not compared with the log of its partition. Offsets of a transaction are staged, and its marker applies or
-drops them.
+offset is not compared with the log of its partition. Offsets of a transaction are staged, and the transaction's marker
+applies or drops them.
 Source: Kafka's OffsetMetadataManager.
 """
 
@@ -35,7 +35,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
-    """Write the offsets that may be committed; the reply is sent when the write is committed."""
+    """Write the offsets that may be committed; the reply is sent when the batch is committed."""
     group = shard.groups.get(request.group)
     error = _commit_error(group, request)
     if error is not ErrorCode.NONE:
@@ -52,8 +52,8 @@ def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: Coordinat
 def _sorted_out(
     shard: Shard, request: CommitRequest | TxnCommitRequest, retention_ms: int, call: CoordinatorCall
 ) -> tuple[list[GroupLogEntry], CommitReply]:
-    """Return the entries of the offsets that are committed, and the reply. A metadata text that is too long refuses its
-    own partition."""
+    """Return the entries for the valid offsets, and the reply. An offset whose metadata text is too long gets an error
+    and no entry."""
     entries, rows = [], []
     for row in request.offsets:
         too_long = len(row.metadata) > shard.settings.metadata_chars_max
@@ -79,8 +79,8 @@ def commit_in_transaction(shard: Shard, request: TxnCommitRequest, ticket: Ticke
 
 
 def _txn_commit_error(group: ClassicGroup | None, request: TxnCommitRequest) -> ErrorCode:
-    """Return why a producer may not commit offsets to this classic group. Versions 0 to 2 name no member, and the
-    offsets of a transaction may be committed in each state of the group."""
+    """Return the error if a producer may not commit offsets to this classic group. Versions 0 to 2 name no member; such
+    requests are accepted in every state of the group."""
     if group is None:
         return ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
     names_none = request.generation == NO_GENERATION and not request.member_id and request.instance_id is None
@@ -93,7 +93,7 @@ def _txn_commit_error(group: ClassicGroup | None, request: TxnCommitRequest) -> 
 
 
 def end_transaction(shard: Shard, request: MarkerRequest, ticket: Ticket, call: CoordinatorCall) -> None:
-    """Write a marker. It is written also where its producer has staged nothing."""
+    """Write a marker, also if its producer has staged no offsets."""
     call.write(
         MarkerBatch(
             request.producer_id,
@@ -107,7 +107,7 @@ def end_transaction(shard: Shard, request: MarkerRequest, ticket: Ticket, call: 
 
 
 def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCode:
-    """Return why a member, or a client that names no member, may not commit to this classic group."""
+    """Return the error if a member, or a client that names no member, may not commit to this classic group."""
     if group is None:
         if request.generation < 0:
             return ErrorCode.NONE
@@ -133,7 +133,7 @@ def _value(retention_ms: int, row: OffsetToCommit, call: CoordinatorCall) -> Off
 
 
 def fetch(shard: Shard, request: FetchOffsetsRequest, ticket: Ticket, call: CoordinatorCall) -> None:
-    """Return committed offsets at once or, if they must be stable, after all writes in flight."""
+    """Reply with committed offsets: at once, or after all writes in flight if the client requires stable offsets."""
     if request.require_stable:
         call.then(ReadStableOffsets(ticket, request))
     else:
@@ -141,8 +141,8 @@ def fetch(shard: Shard, request: FetchOffsetsRequest, ticket: Ticket, call: Coor
 
 
 def read_offsets(state: DurableState, request: FetchOffsetsRequest) -> FetchOffsetsReply:
-    """Return the requested offsets from this state: -1 for an offset that does not exist, and an error for one that may
-    change soon, if the client requires stable offsets."""
+    """Return the requested offsets from this state, or -1 for an offset that does not exist. If the client requires
+    stable offsets, return an error for each one that an open transaction may replace."""
     offsets = state.offsets_of(request.group)
     unstable = state.staged_of(request.group) if request.require_stable else NOTHING_STAGED
     wanted = sorted({*offsets, *unstable}) if request.partitions is None else request.partitions

@@ -20,7 +20,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def enter(group: ClassicGroup, state: GroupState, call: CoordinatorCall) -> None:
-    """Change the group's state to this one."""
+    """Set the group's state."""
     group.state = state
     group.state_timestamp = call.now.wall_ms
 
@@ -57,15 +57,15 @@ def prepare(shard: Shard, group: ClassicGroup, call: CoordinatorCall) -> None:
 
 
 def complete_if_all_joined(shard: Shard, group: ClassicGroup, call: CoordinatorCall) -> None:
-    """End the join phase if all members have joined. The first join phase of a group always waits until its initial
+    """End the join phase if all members have joined. The first join phase of a group lasts at least until its initial
     delay is over."""
     if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance and group.all_joined:
         complete(shard, group, call)
 
 
 def complete_if_none_missing(shard: Shard, group: ClassicGroup, call: CoordinatorCall) -> None:
-    """Complete the rebalance if the removed member was the last one that had not joined. The initial delay does not
-    apply to a group without members."""
+    """Complete the rebalance if it waited only for the removed member. The initial delay does not apply to a group
+    without members."""
     if not group.members:
         group.is_initial_rebalance = False
     complete_if_all_joined(shard, group, call)

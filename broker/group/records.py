@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: Kafka's own schemas, byte for byte.
+"""The records of `__consumer_offsets`, encoded byte for byte with Kafka's schemas.
 
 A key is a 16-bit type followed by non-flexible fields. A value is a 16-bit version followed by fields, in flexible
 encoding from the version in which the schema became flexible. The encoding of keys must never change, because
@@ -51,7 +51,7 @@ _TOPIC_ID_TAG = 0
 
 
 class LogRecord(NamedTuple):
-    """A record to be appended. `value` None deletes the key."""
+    """An encoded record to append. If `value` is None, the record deletes the key."""
 
     key: bytes
     value: bytes | None
@@ -72,9 +72,9 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset. Timestamps are wall-clock ms. `expire_timestamp` is -1 unless the client requested its own
-    retention; then leader epoch and topic id are not stored (the schema has no field for them). `topic_id` is None if
-    it is not known."""
+    """A committed offset. Timestamps are wall-clock ms. `expire_timestamp` is -1 unless the client requested a
+    retention time. With a requested retention, leader epoch and topic id are not stored, because that schema has no
+    field for them. `topic_id` is None if it is not known."""
 
     offset: int
     leader_epoch: int

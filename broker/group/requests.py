@@ -1,7 +1,8 @@
-"""Requests to a group coordinator, and its replies. They are plain values: handlers build requests and read replies.
+"""Requests to a group coordinator, and its replies. They are immutable values: handlers build requests and read
+replies.
 
-Every request names its group and can build its own error reply (`refused`), so the driver can reject any request while
-a partition is being loaded, moves or fails.
+Every request names its group and can build the error reply to itself (`refused`). So the driver can reject any request
+while a partition is being loaded, moves or fails.
 Source: JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest, OffsetCommitRequest,
 OffsetFetchRequest, TxnOffsetCommitRequest, OffsetDeleteRequest, DescribeGroupsRequest, DeleteGroupsRequest.
 """
@@ -25,12 +26,12 @@ COORDINATOR_ERRORS = (
 )
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of each protocol that a member supports, in its order of preference."""
+"""(name, metadata) of each protocol that a member supports, in the member's order of preference."""
 
 
 class JoinReply(NamedTuple):
-    """The reply to a JoinGroup request. `members`: (member id, instance id, metadata) of all members; only the leader
-    gets it."""
+    """The reply to a JoinGroup request. `members` has (member id, instance id, metadata) of all members in the leader's
+    reply, and nothing in the other replies."""
 
     error: ErrorCode
     member_id: str = NO_MEMBER_ID
@@ -43,7 +44,7 @@ class JoinReply(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request. `requires_known_id`: a dynamic member without an id gets an id, and must join again with it
+    """A JoinGroup request. `requires_known_id`: a dynamic member that sends no id gets one, and must join again with it
     (KIP-394). `can_skip_assignment`: the client supports that a leader need not assign (KIP-814)."""
 
     group: str
@@ -71,7 +72,7 @@ class SyncReply(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup request. `assignments`: member id → its assignment; only from the leader."""
+    """A SyncGroup request. `assignments` maps each member id to its assignment; only the leader sends it."""
 
     group: str
     generation: int
@@ -144,7 +145,7 @@ class CommitReply(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit request. `retention_ms`: how long the offsets are kept, -1 for the broker's own setting.
+    """An OffsetCommit request. `retention_ms` is how long the offsets are kept; -1 for the broker's setting.
     `knows_missing_groups`: the client supports GROUP_ID_NOT_FOUND (version 9 and newer)."""
 
     group: str
@@ -160,8 +161,9 @@ class CommitRequest(NamedTuple):
 
 
 class TxnCommitRequest(NamedTuple):
-    """Commit offsets when the transaction of this producer commits. `verification`: the permission of the partition's
-    log to open a transaction (`ProducerStates.begin_verification`); None if it is open there."""
+    """A TxnOffsetCommit request: commit offsets when the producer's transaction commits. `verification` is the
+    permission of the partition's log to open a transaction (`ProducerStates.begin_verification`). It is None if the
+    transaction is already open there."""
 
     group: str
     producer_id: int
@@ -184,7 +186,7 @@ class MarkerReply(NamedTuple):
 
 class MarkerRequest(NamedTuple):
     """Internal request of a transaction coordinator: write the marker that ends a producer's transaction in this
-    partition of the offsets topic. `transaction_version` is that of the transaction; 0 if it is not known."""
+    partition of the offsets topic. `transaction_version` is the transaction's version; 0 if it is not known."""
 
     producer_id: int
     producer_epoch: int
@@ -194,7 +196,7 @@ class MarkerRequest(NamedTuple):
     group: str = ""
 
     def refused(self, error: ErrorCode) -> MarkerReply:
-        """Return the reply to a rejected marker. Its sender looks up the leader again and retries."""
+        """Return the reply to a rejected marker. After this reply, the sender finds the current leader and retries."""
         return MarkerReply(ErrorCode.NOT_LEADER_OR_FOLLOWER if error in COORDINATOR_ERRORS else error)
 
 
@@ -226,8 +228,8 @@ class FetchOffsetsRequest(NamedTuple):
     require_stable: bool = False
 
     def refused(self, error: ErrorCode) -> FetchOffsetsReply:
-        """Return the reply of a rejected fetch. Consumers before 3.9 do not handle COORDINATOR_NOT_AVAILABLE here, so
-        the reply has NOT_COORDINATOR instead, after which they look for the coordinator again."""
+        """Return the reply to a rejected fetch. Consumers before 3.9 do not handle COORDINATOR_NOT_AVAILABLE here, so
+        the reply has NOT_COORDINATOR instead, which makes them find the coordinator again."""
         return FetchOffsetsReply(ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error)
 
 
@@ -314,8 +316,8 @@ class ExpireRequest(NamedTuple):
 
 
 class TopicsGoneRequest(NamedTuple):
-    """Internal request of the coordinator after topics were deleted. `topics`: (name, stored id); the id is None for
-    offsets that were stored without one."""
+    """Internal request of the coordinator after topics were deleted. `topics` has a (name, stored id) for each; the id
+    is None for offsets that were stored without one."""
 
     group: str
     topics: frozenset[tuple[str, UUID | None]]
@@ -356,5 +358,5 @@ Request = (
 )
 
 Ticket = Callable[[Any], None]
-"""Function that receives the reply, whose type depends on the type of the request. Only the driver calls it, never the
+"""Function that receives the reply; the reply's type depends on the request's type. Only the driver calls it, never the
 state machine."""

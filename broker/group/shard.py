@@ -27,10 +27,9 @@ class GroupSettings:
     metadata_chars_max: int = 4_096
     retention_ms: int = 7 * 24 * 3_600_000
     first_join_timeout_ms: int = 300_000
-    """Maximum time that a member's first join is parked, because its connection may have ended unnoticed (KAFKA-7610).
-    """
+    """Maximum time that a member's first JoinGroup is parked; its connection may have ended unnoticed (KAFKA-7610)."""
     removal_bytes_max: int = REMOVAL_BYTES_MAX
-    """Approximate maximum bytes of a group's removals in one batch; further removals go into the next batch."""
+    """Approximate maximum size in bytes of a group's removals in one batch; further removals go into the next batch."""
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class GroupCounts:
     """Counters of all coordinators of one broker, for metrics."""
 
     commits: int = 0
-    """Number of offsets in requested commits, whether or not the write succeeded."""
+    """Number of offsets in commit requests, whether or not the write succeeded."""
     expired_offsets: int = 0
     deleted_offsets: int = 0
     """Number of offsets removed on request or because their topic was deleted."""
@@ -47,8 +46,8 @@ class GroupCounts:
 
 
 class Shard:
-    """One coordinated offsets partition. `groups`: every group with records in the log or with members. `versions`: the
-    states computed from the log."""
+    """The state of one coordinated offsets partition. `groups` has every group with records in the log or with members.
+    `versions` has the states computed from the log."""
 
     __slots__ = ("counts", "groups", "settings", "timers", "versions")
 
@@ -62,7 +61,7 @@ class Shard:
             self.groups[group_id] = ClassicGroup.loaded(group_id, state.groups.get(group_id))
 
     def reset_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
-        """Restart the session timeout, because the member sent something."""
+        """Restart the session timeout, because the member has sent a request."""
         timer = Timer(TimerKind.SESSION, group.group_id, member.member_id)
         self.timers.set(timer, now_ms + member.session_timeout_ms)
 

@@ -1,8 +1,8 @@
-"""Offsets of open transactions: staged until the marker of their producer applies or drops them.
+"""Offsets of open transactions, which are staged until the marker of their producer applies or drops them.
 
-Invariant: a staged offset is newer in the log than the committed one of its partition. So a plain commit, a removal and
-an offset that a marker applies drop every staged offset that is older than they are. The outcome is then that of the
-newest record of each key, which is also what compaction keeps (T11).
+Invariant: a staged offset is newer in the log than the committed offset of its partition. So when an offset takes
+effect (by a plain commit, a removal, or a marker), it drops every older staged offset of its partition. The state is
+then that of the newest record of each key, which is also the record that compaction keeps (T11).
 Source: KIP-98, Kafka's OffsetMetadataManager, docs/decisions/14-group-coordinator.md.
 """
 
@@ -18,7 +18,7 @@ TopicPartition = tuple[str, int]
 
 
 class StagedOffset(NamedTuple):
-    """`log_offset` is that of its own record."""
+    """An offset that one open transaction will commit. `log_offset` is the log offset of its record."""
 
     producer_id: int
     log_offset: int
@@ -31,8 +31,8 @@ NOTHING_STAGED: GroupStaged = HashTrieMap()
 
 
 class StagedOffsets(NamedTuple):
-    """Group → partition → its staged offsets, at most one per producer. Producer → the groups for which its open
-    transaction has staged offsets."""
+    """All staged offsets. `groups`: group → partition → its staged offsets, at most one per producer. `producers`:
+    producer id → the groups for which its open transaction has staged offsets."""
 
     groups: HashTrieMap[str, GroupStaged]
     producers: HashTrieMap[int, HashTrieMap[str, None]]
@@ -45,7 +45,7 @@ class StagedOffsets(NamedTuple):
         return list(self.producers.get(producer_id, HashTrieMap()))
 
     def with_offset(self, key: OffsetKey, staged: StagedOffset) -> StagedOffsets:
-        """Stage an offset. An earlier one of the same producer and partition is replaced."""
+        """Return the offsets with this one staged. It replaces an earlier one of the same producer and partition."""
         rows = self.of(key.group).get((key.topic, key.partition), ())
         others = tuple(row for row in rows if row.producer_id != staged.producer_id)
         known = self.producers.get(staged.producer_id, HashTrieMap())
@@ -53,7 +53,8 @@ class StagedOffsets(NamedTuple):
         return self._replace(producers=producers)._with_rows(key, (*others, staged))
 
     def without_older(self, key: OffsetKey, log_offset: int | None = None) -> StagedOffsets:
-        """Drop the partition's staged offsets with records below this log offset; None for all of them."""
+        """Return the offsets without those of this partition whose records are below `log_offset`; without all of the
+        partition if `log_offset` is None."""
         rows = self.of(key.group).get((key.topic, key.partition))
         if rows is None:
             return self
@@ -62,7 +63,8 @@ class StagedOffsets(NamedTuple):
         )
 
     def ended(self, producer_id: int) -> tuple[StagedOffsets, list[tuple[OffsetKey, StagedOffset]]]:
-        """End the producer's transaction. Return what remains, and its staged offsets."""
+        """End the producer's transaction. Return the remaining offsets, and the offsets that the producer had
+        staged."""
         remaining, found = self, []
         for group in self.groups_of(producer_id):
             for (topic, partition), rows in self.of(group).items():

@@ -29,8 +29,8 @@ class SendReply(NamedTuple):
 
 
 class ContinueRequest(NamedTuple):
-    """Work after the commit: continue this request, whose first part is committed. The first part is a new group that
-    its first member may now join, or the removals of the first batch."""
+    """Work after the commit: continue this request, because its first part is committed. The first part is a new group
+    that its first member may now join, or the removals of the first batch."""
 
     ticket: Ticket
     request: Request
@@ -47,8 +47,8 @@ class AssignmentStored(NamedTuple):
 
 
 class StaticMemberReplaced(NamedTuple):
-    """Work after the commit: the new id of a static member is valid. If the write failed, the replacement is undone:
-    `old` is the replaced member, `leader` the previous leader."""
+    """Work after the commit: answer the static member, whose new id is now valid. If the write failed, the replacement
+    is undone: `old` is the replaced member, `leader` the previous leader."""
 
     group: str
     member_id: str
@@ -70,7 +70,7 @@ After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | 
 
 
 class CoordinatorStep(NamedTuple):
-    """The work that one call returns; the module's docstring has its order."""
+    """The work that one call returns; the module docstring gives the order in which the driver does it."""
 
     entries: tuple[Written, ...] = ()
     replies: tuple[tuple[Ticket, Reply], ...] = ()
@@ -78,7 +78,7 @@ class CoordinatorStep(NamedTuple):
 
 
 class CoordinatorCall:
-    """One call of the coordinator, with its time. It collects the step that the call returns."""
+    """One call of the coordinator, with its time. It collects the work of the call into a step."""
 
     __slots__ = ("after", "entries", "now", "replies")
 
@@ -89,11 +89,11 @@ class CoordinatorCall:
         self.after: list[After] = []
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
-        """Send a reply now."""
+        """Add a reply that is sent at once."""
         self.replies.append((ticket, reply))
 
     def write(self, entry: Written) -> None:
-        """Append this entry in the batch of this step."""
+        """Add this entry to the batch of the step."""
         self.entries.append(entry)
 
     def then(self, after: After) -> None:

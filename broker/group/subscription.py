@@ -1,7 +1,7 @@
 """Read the topics in a consumer's embedded subscription. A coordinator needs them only to decide which offsets may
 expire.
 
-The metadata are the client's own bytes, and may contain anything. Bytes that do not parse are not an error: the
+The client writes these metadata, and they may contain any bytes. Bytes that do not parse are not an error: the
 subscription is then unknown.
 Source: ConsumerProtocolSubscription, Kafka's ClassicGroup.
 """

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignments are written, and only then sent to any member.
+"""SyncGroup: the leader's assignments are written to the log, and sent to members only after they are committed.
 
 A generation is durable after its sync. Until then it exists only in memory.
 Source: SyncGroupRequest 0 to 5, Kafka's GroupMetadataManager.
@@ -72,7 +72,7 @@ def assignments_failed(shard: Shard, lost: AssignmentStored, error: ErrorCode, c
 
 
 def _waiting_group(shard: Shard, step: AssignmentStored) -> ClassicGroup | None:
-    """Return the group if it still waits for these assignments. A leader that synced again may have sent other
+    """Return the group if it still waits for these assignments. A leader that synced again may have sent newer
     assignments; the last ones in the log are valid."""
     group = shard.groups.get(step.group)
     if group is None or group.state is not GroupState.COMPLETING_REBALANCE or group.generation != step.generation:

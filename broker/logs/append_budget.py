@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AppendBudget:
-    """Holds appends back by the budget of dirty bytes that `disk` keeps. Both public methods are plain calls."""
+    """Holds appends back according to the budget of dirty bytes of `disk`. No public method is a coroutine."""
 
     def __init__(self, loop: Loop, open_logs: Callable[[], Iterable[Partition]]) -> None:
         self.disk = loop.disk
@@ -22,16 +22,16 @@ class AppendBudget:
         self._is_waited_for = False
 
     def may_write(self, partition: Partition) -> bool:
-        """Return whether the budget has room for a waiting append. If it has no room, the append runs as soon as it
-        has."""
+        """Return whether the budget has room for a waiting append. If it has none, the append runs when there is room
+        again."""
         if self.disk.dirty_budget_full:
             self.may_be_full(partition)
             return False
         return True
 
     def may_be_full(self, partition: Partition) -> None:
-        """Run this partition's waiting appends when the budget has room, if they wait for the budget. Writeback threads
-        may already have made room."""
+        """Handle a budget that may be full: run this partition's waiting appends when it has room. No effect if they do
+        not wait for the budget. Writeback threads may already have made room."""
         if partition.appendable and not self._is_waited_for:
             self._is_waited_for = True
             self._loop.start_task(self._wait)

@@ -21,8 +21,8 @@ Offsets = dict[TopicPartition, int]
 
 
 class CheckpointWriter:
-    """Writes the checkpoint files. Methods whose names end in `_forever` are tasks. When any other method returns, the
-    files are at least as new as the values at the time of its call."""
+    """Writes the checkpoint files. Methods whose names end in `_forever` run as tasks. When any other method returns,
+    the files are at least as new as the values at the time of its call."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class CheckpointWriter:
             await self.write_log_starts_of(directory)
 
     async def write_recovery_points_of(self, directory: HostedDirectory) -> None:
-        """Write the recovery point checkpoints of one directory. After a truncation, call this before the log accepts
-        appends again: truncated bytes must no longer count as synced."""
+        """Write the recovery point checkpoints of one directory. Called after a truncation, before the log accepts
+        appends again, because the truncated bytes must no longer count as synced."""
         await self._write(directory, "recovery points", directory.collect_recovery_points)
         await self._write(directory, "index recovery points", directory.collect_index_recovery_points)
         await self.write_cleaner_offsets_of(directory)
@@ -73,8 +73,9 @@ class CheckpointWriter:
         await self._write(directory, "log starts", directory.collect_log_starts)
 
     async def drop_forgotten(self, directory: HostedDirectory, topic: str, index: int) -> None:
-        """Remove the lines of an earlier log of this name from the checkpoint files, before a new log is created. After
-        a crash, these lines would make the new log count as synced or committed as far as the earlier log was."""
+        """Remove the lines of an earlier log of this name from the checkpoint files, before a new log is created.
+        Otherwise, after a crash, the new log would count as synced or committed up to the offsets of the earlier log.
+        """
         if (topic, index) not in directory.forgotten:
             return
         async with directory.forgetting:
@@ -87,8 +88,8 @@ class CheckpointWriter:
             directory.forgotten -= dropped
 
     async def _write(self, directory: HostedDirectory, what: str, collect: Callable[[], Offsets]) -> None:
-        """Write a checkpoint if it is out of date. If an older version is being written, wait for that write and check
-        again."""
+        """Write a checkpoint if it is out of date. If an older version is being written, wait for that write and then
+        check again."""
         async with directory.checkpointing:
             storage, offsets = directory.storage, collect()
             if storage is None or self._written.get((directory.path, what)) == offsets:

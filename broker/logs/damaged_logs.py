@@ -4,9 +4,9 @@ Code that finds damage in an open log reports it here. If another replica could 
 replica could lead if it is in the ISR or the ELR and its broker is active (the ELR usually holds replicas of brokers
 that are down).
 
-If no other replica could lead, taking this one offline would make its undamaged records unreadable and stop appends.
-This replica then continues, and the caller answers with an error for the damaged part. A replica whose log cannot be
-opened, or not be truncated, always goes offline.
+If no other replica could lead, this replica continues, and the caller answers with an error for the damaged part.
+Taking the replica offline would make its undamaged records unreadable and stop appends. A replica whose log cannot be
+opened or truncated always goes offline.
 Source: docs/decisions/08-damaged-replicas.md.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.replicas")
 
 NEXT_REPORT_AFTER_MS = 10 * 60_000
-"""Minimum milliseconds between two log messages about the same damaged replica that stays online, however many damaged
-batches it has."""
+"""Minimum milliseconds between two log messages about a damaged replica that stays online, however many damaged batches
+it has."""
 
 
 class DamagedLogs:
@@ -53,8 +53,8 @@ class DamagedLogs:
         """Replicas with batches that do not parse → monotonic time until which these batches are not logged again."""
 
     def damage_found(self, partition: Partition, damage: StorageCorrupt) -> bool:
-        """Handle damage found in the partition's open log, which no call is truncating. Return True if the replica went
-        offline. Return False if it continues; the damaged part then cannot be read."""
+        """Handle damage found in the partition's open log while it is not being truncated. Return True if the replica
+        went offline. Return False if it continues; then the damaged part cannot be read."""
         if self.others_can_lead(partition):
             self.take_offline(partition, damage)
             return True
@@ -69,8 +69,8 @@ class DamagedLogs:
         return False
 
     def unreadable_batch_found(self, partition: Partition, problem: UnreadableBatch) -> None:
-        """Log that a lookup found a batch whose records do not parse, at most once per NEXT_REPORT_AFTER_MS. Every
-        replica has the same batch, so no replica goes offline."""
+        """Log that a lookup found a batch whose records do not parse, at most once per NEXT_REPORT_AFTER_MS. The
+        replica stays online, because every replica has the same batch."""
         if not self._was_logged(partition, self._unreadable_logged_until):
             log.error(
                 "stored batch cannot be read",
@@ -81,8 +81,8 @@ class DamagedLogs:
             )
 
     def take_offline(self, partition: Partition, damage: StorageCorrupt) -> None:
-        """Take the replica offline, because its log cannot be trusted. Until it is repaired, the replica is reported as
-        being in no directory, and other replicas lead. The other logs of its directory stay online."""
+        """Take the replica offline, because its log cannot be trusted. Until the log is repaired, the replica is
+        reported as being in no directory, and other replicas lead. Other logs in the directory stay online."""
         log.error(
             "log is damaged: move its folder away while the broker is stopped, and it is fetched again from the leader"
             if self.others_can_lead(partition)
@@ -105,7 +105,7 @@ class DamagedLogs:
         return any(one != self._node_id and one in active for one in (*in_sync, *state.elr))
 
     def _was_logged(self, partition: Partition, logged_until: WeakKeyDictionary[Partition, float]) -> bool:
-        """Return whether this partition's damage was logged recently; if not, mark it as logged now."""
+        """Return whether this partition's damage was logged recently. If not, record that it is logged now."""
         now_ms = self._loop.clock.monotonic_ms()
         if now_ms < logged_until.get(partition, 0):
             return True
@@ -114,6 +114,6 @@ class DamagedLogs:
 
 
 def was_not_truncated(partition: Partition, opened: Log, truncations: int) -> bool:
-    """Return whether `opened` is still the partition's log and has not been truncated since its truncation count was
-    `truncations`. If so, damage that a thread found meanwhile is real."""
+    """Return whether `opened` is the partition's current log and its truncation count is still `truncations`. If so,
+    damage that a thread found meanwhile is not the effect of a truncation."""
     return partition.log is opened and opened.truncations == truncations and not partition.is_truncating

@@ -1,7 +1,7 @@
 """LogSyncer: decide which parts of the logs must reach the device, and when.
 
 - Before the first append in a leader epoch: the epoch's entry (and partition.metadata): `request_ready`.
-- After a roll: the closed segment, in the background; only then may the recovery point move.
+- After a roll: the closed segment, in the background; the recovery point moves only after that.
 - When flush.ms has passed: the whole log (`flushing`).
 - With flush.messages=1, after each append: group commit. At most one sync per log is in flight; appends that arrive
   meanwhile share the next sync.
@@ -27,11 +27,11 @@ NS_PER_MS = 1e6
 
 
 class LogSyncer:
-    """Syncs all logs and prepares them for appends. `request_…` are plain calls; the work is done in tasks, one per
-    log."""
+    """Syncs all logs and prepares them for appends. `request_…` methods do not suspend; the work is done in tasks, one
+    per log."""
 
     def __init__(self, loop: Loop, file_cache: FileCache, disk_failed: Callable[[Partition, DiskError], None]) -> None:
-        """`disk_failed(partition, error)` takes the log directory that contains the file in `error` offline."""
+        """`disk_failed(partition, error)` takes offline the log directory that contains the file in `error`."""
         self._loop = loop
         self._file_cache = file_cache
         self._disk_failed = disk_failed
@@ -42,7 +42,7 @@ class LogSyncer:
         """Duration of each sync of a log, in ms."""
 
     def request_full_sync(self, partition: Partition) -> None:
-        """Sync all of this log at the end of the pass, regardless of its flush.messages."""
+        """Sync all of this log at the end of the pass, whatever its flush.messages is."""
         self._wanted_whole[partition] = None
         self._wanted[partition] = None
 
@@ -81,7 +81,7 @@ class LogSyncer:
             if partition.log is log:
                 log.mark_synced(plan)
                 partition.synced()
-                self._file_cache.trim()  # files whose content is on the device need not stay open
+                self._file_cache.trim()  # close files whose content is on the device
 
         try:
             await self._exclusively(partition, sync)

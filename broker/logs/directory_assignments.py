@@ -1,12 +1,12 @@
 """AssignReplicasToDirs: report to the controller in which directories this broker's replicas are.
 
-The controller assigns a directory to each new replica. The broker reports a replica that is in another directory,
-because its folder was moved or the assigned directory was offline. It also reports a replica that is in no directory at
-all (LOST), and a lost replica that is in a directory again.
+The controller assigns a directory to each new replica. The broker reports a replica that is in a different directory,
+because its folder was moved or the assigned directory was offline. It also reports a replica that is in no directory
+(LOST), and a lost replica that is in a directory again.
 
 Invariants: one request is in flight. A replica is reported until the controller has acknowledged the report. The
-content of a request is true when it is built. A directory that the controller has acknowledged counts as known to it,
-even before the metadata show it. So a replica that returns to its earlier directory is reported again.
+content of a request is true when it is built. A directory that the controller has acknowledged counts as known to the
+controller, even before the metadata show it. So a replica that returns to its earlier directory is reported again.
 Source: AssignReplicasToDirsRequest, KIP-858, Kafka's AssignmentsManager.
 """
 
@@ -38,7 +38,7 @@ its loop."""
 
 
 class DirectoryAssignments:
-    """Sends the reports that are queued. `report` is a plain call; `run` is the only task."""
+    """Sends the reports that are queued. `run` is the only task; `report` does not suspend."""
 
     def __init__(self, loop: Loop, controller: ControllerPort) -> None:
         self._loop = loop
@@ -51,8 +51,8 @@ class DirectoryAssignments:
         self._settled.set()
 
     def report(self, partition: Partition, directory_id: UUID) -> None:
-        """Report that this replica is in this directory. No effect if the controller knows this already, or a queued
-        report has it."""
+        """Report that this replica is in this directory. No effect if the controller knows the directory already, or a
+        queued report has it."""
         if self._last_reported(partition) == directory_id:
             return
         self._queued[partition] = directory_id
@@ -61,16 +61,16 @@ class DirectoryAssignments:
         self._wake.set()
 
     def is_known(self, partition: Partition, directory_id: UUID) -> bool:
-        """Return whether the metadata name this directory for the replica, and no other directory was reported
-        since."""
+        """Return whether the metadata name this directory for the replica, and no report since then named another
+        one."""
         return self._named(partition) == self._last_reported(partition) == directory_id
 
     def _named(self, partition: Partition) -> UUID | None:
         return None if partition.state is None else partition.state.directory_of(self._controller.node_id)
 
     def _last_reported(self, partition: Partition) -> UUID | None:
-        """Return the directory of the replica in the queued report, else the one in the last sent report, else the one
-        in the metadata."""
+        """Return the replica's directory in the queued report. If there is none, return the directory in the last sent
+        report, or else in the metadata."""
         return self._queued.get(partition) or self._sent.get(partition) or self._named(partition)
 
     async def wait_settled(self) -> None:

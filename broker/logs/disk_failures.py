@@ -24,7 +24,7 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 class DiskFailures:
-    """Takes log directories offline; no other code does. All methods but `warmed` are plain calls."""
+    """Takes log directories offline; no other code does this. Only `warmed` is a coroutine."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class DiskFailures:
         self._report = report
 
     def disk_failed(self, partition: Partition, error: DiskError) -> None:
-        """Handle a device error in one of this partition's files. The directory of that file goes offline. After a
-        move, the replica itself may be in another directory."""
+        """Handle a device error in one of this partition's files. The log directory that contains the file goes
+        offline. After a move, the replica itself may be in another directory."""
         if not partition.is_removed:
             self.disk_failed_at(error, partition.directory)
 
     def disk_failed_at(self, error: DiskError, suspect: HostedDirectory | None = None) -> None:
         """Handle a device error like `disk_failed`, for a file that belongs to no partition. If the path is in no log
-        directory, the directory `suspect` goes offline: no error is ignored unless it is known to be harmless."""
+        directory, the directory `suspect` goes offline: an error is ignored only if it is known to be harmless."""
         directory = self._directories.of_path(error.path) or suspect
         if directory is None:
             log.error("disk error outside of the log directories", path=error.path, error=str(error))
@@ -69,8 +69,8 @@ class DiskFailures:
         self._loop.request_pass()
 
     async def warmed(self, partition: Partition, cold: ColdRead) -> bool:
-        """Load the data that `cold` lacks into memory, so that the log can be read. Return False if the device fails;
-        its directory is then offline."""
+        """Load the data that the read `cold` needs into memory, so that the log can be read. Return False if the device
+        fails; its directory is then offline."""
         try:
             await self._loop.disk.offload(cold.warm)
         except DiskError as error:

@@ -17,7 +17,7 @@ log = structlog.get_logger("kraft.broker.logs")
 
 
 class FileRemoval:
-    """Removes files and folders. `remove_later` is a plain call; `remove_after` suspends until they are removed."""
+    """Removes files and folders. `remove_after` suspends until they are removed; `remove_later` does not suspend."""
 
     def __init__(self, loop: Loop, disk_failed: Callable[[Partition, DiskError], None]) -> None:
         self._loop = loop
@@ -28,8 +28,9 @@ class FileRemoval:
         self._loop.start_task(self.remove_after, delay_ms, paths, partition)
 
     async def remove_after(self, delay_ms: int, paths: list[str], partition: Partition | None = None) -> None:
-        """Wait until no reader can need the files or folders, then remove them. Missing files are not an error. An
-        error of the device is reported for `partition`, the owner of the files; without an owner it is logged."""
+        """Wait until no reader can need the files or folders any more, then remove them. Missing files are not an
+        error. An error of the device is reported for `partition`, the owner of the files; without an owner it is
+        logged."""
         await self._loop.clock.sleep_ms(delay_ms)
         try:
             await self._loop.disk.offload(remove_all, self._loop.disk, paths)

@@ -1,7 +1,7 @@
 """LogFlusher: every log.flush.scheduler.interval.ms, sync the logs that have had unsynced bytes for longer than their
 flush.ms.
 
-No request waits for such a sync. It bounds how many records are lost when all replicas lose power at once. As in Kafka,
+No request waits for such a sync. It limits how many records are lost when all replicas lose power at once. As in Kafka,
 no scheduler runs by default, because the page cache and the other replicas are trusted. Source: Kafka's LogManager.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LogFlusher:
-    """Requests syncs by time. `run` is the task; `flush_due` is one round of it."""
+    """Requests syncs periodically. `run` is the task; `flush_due` is one round of it."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LogFlusher:
         self._unsynced_since_ms: dict[Partition, int] = {}
 
     async def run(self) -> None:
-        """Flush logs when they are due, until cancelled. Return at once if no scheduler is configured."""
+        """Sync logs when their flush.ms has passed, until cancelled. Return at once if no scheduler is configured."""
         if self._interval_ms >= NEVER:
             return
         while True:

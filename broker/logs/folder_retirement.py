@@ -27,7 +27,7 @@ log = structlog.get_logger("kraft.broker.logs")
 
 
 class FolderRetirement:
-    """Renames and removes folders that are no longer used. All methods but `wait_for` are plain calls."""
+    """Renames and removes folders that are no longer used. Only `wait_for` is a coroutine."""
 
     def __init__(
         self,
@@ -36,7 +36,8 @@ class FolderRetirement:
         directory_failed: Callable[[HostedDirectory, DiskError], None],
         removal: FileRemoval,
     ) -> None:
-        """`delay_ms` is log.segment.delete.delay.ms, for folders of topics whose own delay is not known."""
+        """`delay_ms` is log.segment.delete.delay.ms; it is used for folders of topics whose file.delete.delay.ms is not
+        known."""
         self._loop = loop
         self._delay_ms = delay_ms
         self._directory_failed = directory_failed
@@ -52,7 +53,7 @@ class FolderRetirement:
             await event.wait()
 
     def retire(self, partition: Partition, opened: Log | None) -> None:
-        """Retire the folder of a removed replica; `opened` is its log, if it was open."""
+        """Rename and later remove the folder of a removed replica; `opened` is its log, if the log was open."""
         key = (partition.topic, partition.index)
         before, event = self._leaving.get(key), trio.Event()
         self._leaving[key] = event
@@ -97,8 +98,8 @@ class FolderRetirement:
             return None
 
     def set_aside(self, directory: HostedDirectory, topic: str, index: int) -> None:
-        """Rename a folder, found at start, that belongs to no replica of this broker to `-stray`. Another directory may
-        have a folder of the same name, if this directory failed before and is online again."""
+        """Rename a folder that was found at start and belongs to no replica of this broker to `-stray`. Another
+        directory may have a folder of the same name, if this directory failed before and is online again."""
         key = (topic, index)
         before, event = self._leaving.get(key), trio.Event()
         self._leaving[key] = event
@@ -126,7 +127,7 @@ class FolderRetirement:
                 del self._leaving[key]
 
     def discard_copy(self, directory: HostedDirectory, path: str) -> None:
-        """Rename a copy (`-future`) to `-delete` at once, so that no later start makes it the replica."""
+        """Rename a copy (`-future`) to `-delete` at once, so that no later start takes it for the replica."""
         marked = path.removesuffix(FUTURE_DIRECTORY_SUFFIX) + DELETE_DIRECTORY_SUFFIX
         try:
             self._loop.disk.rename(path, marked)

@@ -1,13 +1,13 @@
 """FoundFolders: sort the folders that an earlier incarnation of this broker left in its log directories, before roles
 are applied.
 
-A log that belongs to no replica of this broker is set aside as stray. If a log exists in two directories, the one in
-the directory that the metadata do not name is set aside too.
+A log that belongs to no replica of this broker is renamed to `-stray`. If a log exists in two directories, the one in
+the directory that the metadata do not name is renamed too.
 
-A copy (`-future`) left by a move becomes the replica only if no directory holds the log, the metadata name the copy's
-directory, and no offline directory may have more of the log. In that case the crash came between two renames. Otherwise
-the copy is marked for removal, and the move starts again if the replica is still on this broker. Folders that were
-marked `-delete` are removed. Source: KIP-113, KIP-858.
+A copy (`-future`) that an unfinished move left becomes the replica only in one case: no directory holds the log, the
+metadata name the copy's directory, and no offline directory may have more of the log. Then the crash came between two
+renames. In any other case the copy is marked for removal, and the move starts again if the replica is still on this
+broker. Folders that were marked `-delete` are removed. Source: KIP-113, KIP-858.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger("kraft.broker.logs")
 
 
 class FoundFolders:
-    """Sorts the found folders. `sort_out`, a plain call, is called once, with the first image."""
+    """Sorts the found folders. `sort_out` is called once, with the first image; it does not suspend."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class FoundFolders:
             directories.interrupted[key] = directory
         elif key is not None and assigned == directory.directory_id:
             if directories.are_all_online:  # otherwise an offline directory may have more records than the copy
-                directory.forget_synced(*key)  # the checkpointed recovery point is not that of the copy
+                directory.forget_synced(*key)  # the checkpointed recovery point does not belong to the copy
                 self._disk.rename(path, storage.partition_path(*key))
                 directory.held.add(key)
                 log.warning(
@@ -87,9 +87,9 @@ class FoundFolders:
         self._retirement.discard_copy(directory, path)
 
     def _replica_of(self, image: MetadataImage, path: str) -> tuple[TopicPartition | None, UUID | None]:
-        """Return the replica of this broker to which a copy belongs, and the replica's directory in the metadata;
-        (None, None) if there is no such replica. The folder's name truncates a long topic name, so the topic id in it
-        decides. Raises DiskError."""
+        """Return the replica of this broker to which a copy belongs, and the replica's directory in the metadata.
+        Return (None, None) if there is no such replica. The topic id in the folder decides, because the folder's name
+        truncates a long topic name. Raises DiskError."""
         named = parse_marked_directory(path.rpartition("/")[2])
         try:
             topic_id = read_partition_metadata(self._disk, path)
@@ -106,7 +106,7 @@ class FoundFolders:
         return state is not None and self._node_id in state.replicas
 
     def _is_elsewhere(self, image: MetadataImage, directory: HostedDirectory, topic: str, index: int) -> bool:
-        """Return whether another directory, the one named by the metadata, also has a log of this name."""
+        """Return whether the directory that the metadata name is another one, and has a log of this name too."""
         if len(self._directories.online) == 1:
             return False
         state = _state_of(image, topic, index)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class LogParts:
-    """Container of the objects that work on logs."""
+    """Container for the objects that work on logs."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""LostReplicas: take a replica offline whose log can no longer be used, and report it to the controller as lost.
+"""LostReplicas: take a replica offline when its log can no longer be used, and report it to the controller as lost.
 
-Invariant: a partition leaves its fetcher before it goes offline, so a late fetch response has no effect on it.
+Invariant: a partition is removed from its fetcher before it goes offline, so a late fetch response has no effect on it.
 Source: KIP-858.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LostReplicas:
-    """Takes single replicas offline. All methods are plain calls."""
+    """Takes replicas offline and reports them as lost. No method is a coroutine."""
 
     def __init__(self, assignments: DirectoryAssignments, stop_fetching: Callable[[Partition], None]) -> None:
         self._assignments = assignments
@@ -31,8 +31,8 @@ class LostReplicas:
 
     def lose_all(self, directory: HostedDirectory) -> None:
         """Take every replica of a directory offline. The controller is notified of the offline directory as a whole.
-        Only replicas that were being moved are also reported one by one, because the controller has assigned them to
-        another directory, or soon will."""
+        Replicas that were being moved are also reported one by one, because the controller has assigned them to another
+        directory, or soon will."""
         for partition in list(directory.partitions):
             if not self._assignments.is_known(partition, directory.directory_id):
                 self.report(partition)

@@ -1,7 +1,7 @@
-"""LogMaintenance: the slow timers over all open logs, for retention and for the expiry of producers.
+"""LogMaintenance: periodic work on all open logs, for retention and for the expiry of producers.
 
 Invariant: the log start offset moves in memory before the files of removed segments are renamed. Readers that hold
-these files open continue.
+these files open can continue to read them.
 Source: Kafka's LogManager, UnifiedLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
@@ -30,7 +30,7 @@ COLD_TRIES_MAX = 100
 
 
 class LogMaintenance:
-    """Runs the timers. Methods whose names end in `_forever` are tasks; `apply_retention` is one round."""
+    """Runs the periodic work. Methods whose names end in `_forever` run as tasks; `apply_retention` is one round."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class LogMaintenance:
                     partition.log.expire_producers(now_ms)
 
     async def apply_retention(self) -> None:
-        """Apply retention to all open logs, once. Logs that were found at start and have not been opened since are
-        opened for this."""
+        """Apply retention once to all logs. Logs that were found at start and have not been opened since are opened for
+        this."""
         for partition in self._hosted.with_open_logs():
             if partition.log is not None:
-                async with partition.blocking:  # no truncation and no segment replacement by the cleaner is under way
+                async with partition.blocking:  # no truncation and no segment replacement by the cleaner is in progress
                     await self._retain(partition)
         async for partition in in_steps(self._hosted):
             if partition.waits_for_log:

@@ -11,8 +11,8 @@ Invariants:
   the broker reports this directory to the controller;
 - of several requests for a replica, the last one counts.
 
-A move that was interrupted by the end of the process restarts at the next start, from the folders in the directories
-(`found_folders`). Copying is in `replica_copy`, swapping the folders in `replica_swap`.
+A move that the end of the process interrupted starts again at the next start, from the folders in the directories
+(`found_folders`). `replica_copy` copies the log, `replica_swap` swaps the folders.
 Source: KIP-113, KIP-858, Kafka's ReplicaAlterLogDirsThread, docs/decisions/17-moves-between-directories.md.
 """
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.logs")
 
 IDLE_MS = 20
-"""Milliseconds between two checks of a copy that has caught up: for new records, and whether the metadata name the
-target directory."""
+"""Milliseconds between two checks of a copy that has caught up. A check looks for new records, and whether the metadata
+name the target directory."""
 
 
 class ReplicaMoves:
-    """The current and queued moves. `alter`, `give_up` and `into` are plain calls."""
+    """The current and queued moves. `alter`, `give_up` and `into` do not suspend."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ReplicaMoves:
         self._discard_copy = discard_copy
         self._moves: dict[Partition, Move] = {}
         self._targets: dict[Partition, HostedDirectory] = {}
-        """For each replica with a queued move, the target directory of that move."""
+        """Replica → target directory of its queued move."""
 
     def into(self, directory: HostedDirectory) -> list[Move]:
         """Return the moves into this directory whose copying has begun."""
@@ -80,8 +80,8 @@ class ReplicaMoves:
 
     def alter(self, topic: str, index: int, path: str) -> ErrorCode:
         """Move this replica into the directory `path`. If the replica is in that directory already, cancel its move to
-        another one. A partition that exists but is not hosted yet will be created in `path`; for it, return
-        REPLICA_NOT_AVAILABLE."""
+        another directory. If this broker does not host the partition yet, it will be created in `path`; for such a
+        partition, return REPLICA_NOT_AVAILABLE."""
         directories = self._directories
         target = next((one for one in directories.all if one.path == path), None)
         if target is None:
@@ -118,13 +118,13 @@ class ReplicaMoves:
             move.scope.cancel()
 
     def directory_failed(self, directory: HostedDirectory) -> None:
-        """Cancel the moves into this directory and out of it."""
+        """Cancel the moves into this directory and the moves out of it."""
         for partition, move in self._moves.items():
             if move.target is directory or partition.directory is directory:
                 move.scope.cancel()
 
     def resume_interrupted(self, partition: Partition) -> None:
-        """Restart the move of a replica that the end of the last incarnation interrupted. The replica is hosted
+        """Restart a replica's move that the end of the last incarnation interrupted, now that the replica is hosted
         again."""
         target = self._directories.interrupted.pop((partition.topic, partition.index), None)
         if target is not None:
@@ -143,7 +143,7 @@ class ReplicaMoves:
             try:
                 with move.scope:
                     is_done = await self._move(move)
-                goes_on_later = False  # otherwise the process is stopping
+                goes_on_later = False  # in any other case the process is stopping
             finally:
                 del self._moves[partition]
                 if not is_done:
@@ -171,7 +171,8 @@ class ReplicaMoves:
         return True
 
     def _is_assigned(self, move: Move) -> bool:
-        """Return whether the metadata name the target directory; if not, report the target to the controller."""
+        """Return whether the metadata name the target directory. If they do not, report the target to the
+        controller."""
         source_of(move)
         assignments, target_id = self._assignments, move.target.directory_id
         assignments.report(move.partition, target_id)

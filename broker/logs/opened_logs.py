@@ -1,4 +1,4 @@
-"""OpenedLogs: pass an opened log to its partition, and start the work of its replica."""
+"""OpenedLogs: pass an opened log to its partition, and start fetching if the replica is a follower."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 class OpenedLogs:
-    """Receives opened logs. `take` is a plain call."""
+    """Receives opened logs. `take` does not suspend."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Open logs: a queue and a few tasks, each of which opens one log at a time off the event loop.
 
-A log for which a fetch or produce waits goes to the front of the queue. A folder with another topic id (the topic was
-deleted and created again while this broker was down) is set aside as stray and never used (B41). Its checkpointed
-offsets are removed before the new log is created.
+A log for which a fetch or produce waits goes to the front of the queue. A folder with a different topic id is set aside
+as stray and never used (B41): the topic was deleted and created again while this broker was down. The folder's
+checkpointed offsets are removed before the new log is created.
 
 A log may end below its checkpointed offsets, if a crash came between a truncation and the checkpoint. Such a log is not
 used before these offsets are lowered. Otherwise, new appends above its end would count as synced. Source: Kafka's
@@ -53,8 +53,8 @@ class OpenJob(NamedTuple):
     def run(self) -> Log | None:
         """Open or create the log, ready for a follower's appends. *Blocking.* Raises DiskError, StorageCorrupt.
 
-        Return None if the folder belonged to another topic. The folder is then set aside, and the directory must drop
-        its checkpointed offsets before the next try."""
+        Return None if the folder belonged to an earlier topic of this name. The folder is then set aside, and the
+        directory must drop its checkpointed offsets before the next try."""
         path = self.storage.partition_path(self.topic, self.number)
         found: UUID | None = None
         if self.disk.is_directory(path):
@@ -114,7 +114,8 @@ class LogMaker:
         """Open the log while holding the partition's lock. Return None if the directory went offline or the replica was
         removed meanwhile. Raises DiskError, StorageCorrupt."""
         key = (partition.topic, partition.index)
-        if not partition.is_removed:  # otherwise the retirement of that folder waits for this very lock
+        # otherwise the renaming of that folder would wait for the lock that this call holds
+        if not partition.is_removed:
             await self._wait_retired(*key)
         opened: Log | None = None
         while opened is None:
@@ -145,7 +146,7 @@ class LogMaker:
 
 
 class LogOpener:
-    """The queue of logs to open. `request` is a plain call; `serve` is the loop of one of its tasks."""
+    """The queue of logs to open. `serve` is the loop of each task; `request` does not suspend."""
 
     def __init__(
         self,
@@ -155,8 +156,8 @@ class LogOpener:
         damaged: Callable[[Partition, StorageCorrupt], None],
         directory_failed: Callable[[HostedDirectory, DiskError], None],
     ) -> None:
-        """`open_log` opens a log (`LogMaker.open`). Depending on the outcome, one of the other callables is then
-        called."""
+        """`open_log` opens a log (`LogMaker.open`). Then one of the other callables is called, depending on the
+        outcome."""
         self._open_log = open_log
         self._opened = opened
         self._damaged = damaged

@@ -5,9 +5,9 @@ A broker sends the bytes of its files unchecked, as Kafka does. A reader that fi
 batch again. Without this check the broker would send the damaged bytes forever, although other replicas have the batch
 intact.
 
-Batches that are fetched repeatedly are read and checked off the event loop, a piece at a time. `damaged_logs` decides
-whether a replica with a damaged batch goes offline. If no other replica could lead, the replica continues. The same
-bytes are then not checked again for a while, unless another replica could lead by then.
+Batches that are fetched repeatedly are read and checked in a thread, a piece at a time. `damaged_logs` decides whether
+a replica with a damaged batch goes offline. If no other replica could lead, the replica continues. The damaged bytes
+are then not checked again for a while, unless another replica could lead by then.
 Source: docs/deviations.md, docs/decisions/08-damaged-replicas.md.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 COLD_TRIES_MAX = 100
 TO_THE_END_BYTES = 2**31 - 1
-"""Maximum size of a slice to check; no segment is larger than this."""
+"""Slice size in bytes with which the rest of a segment is checked; no segment is larger."""
 
 
 class RepeatedReadChecks:
@@ -45,7 +45,8 @@ class RepeatedReadChecks:
         self._under_way: set[Partition] = set()
 
     def bytes_sent(self, partition: Partition, reader: int, offset: int, size_bytes: int) -> None:
-        """Record that `size_bytes` bytes from `offset` on are sent to `reader` (as numbered in `RepeatedReads`)."""
+        """Record that `size_bytes` bytes from `offset` on are sent to `reader`, which is numbered as in
+        `RepeatedReads`."""
         repeated_reads = partition.repeated_reads
         if repeated_reads is None:
             repeated_reads = partition.count_reads()

@@ -1,7 +1,7 @@
 """ReplicaCopier: copy a replica's log into a folder of another log directory while the replica stays in use.
 
-Invariants: if the log was truncated meanwhile, it is copied again from its beginning. The target's checkpoint contains
-the log start offset before the copy becomes the replica, so a restart does not bring deleted records back.
+Invariants: if the log was truncated meanwhile, it is copied again from its beginning. The log start offset is in the
+target's checkpoint before the copy becomes the replica, so a restart does not bring deleted records back.
 Source: KIP-113.
 """
 
@@ -35,21 +35,21 @@ class MoveAbandoned(Exception):
 
 
 class Move:
-    """The move of one replica to the directory `target`. `future` is the copy, once it is open."""
+    """The move of one replica to the directory `target`. `future` is the log of the copy, once it is open."""
 
     def __init__(self, partition: Partition, target: HostedDirectory) -> None:
         self.partition = partition
         self.target = target
         self.future: Log | None = None
         self.truncations = 0 if partition.log is None else partition.log.truncations
-        """Truncation count of the source log when it was last copied from."""
+        """Truncation count of the source log at the time of the last copied piece."""
         self.saved_start = -1
-        """The log start offset in the target's checkpoint."""
+        """Log start offset in the target's checkpoint."""
         self.scope = trio.CancelScope()
 
     def lag(self) -> int:
-        """Number of offsets by which the copy is behind the log; at least 1 if the log was truncated since it was last
-        copied from."""
+        """Number of offsets by which the copy is behind the log; at least 1 if the log was truncated after the last
+        copied piece."""
         source = self.partition.log
         if source is None:
             return 0
@@ -115,7 +115,8 @@ class ReplicaCopier:
         await self.sync(future)
 
     async def copy_chunk(self, move: Move, future: Log) -> int:
-        """Copy the next piece and return its size in bytes. After a truncation, copy the log from its start."""
+        """Copy the next piece and return its size in bytes. After a truncation, start again at the beginning of the
+        log."""
         source = source_of(move)
         clock, disk = self._loop.clock, self._loop.disk
         is_cut, move.truncations = source.truncations != move.truncations, source.truncations
@@ -154,7 +155,7 @@ class ReplicaCopier:
 
 
 def source_of(move: Move) -> Log:
-    """Return the log to copy from. Raises MoveAbandoned if that log is no longer open."""
+    """Return the log to copy. Raises MoveAbandoned if it is no longer open."""
     partition = move.partition
     if partition.log is None or partition.is_removed or partition.is_offline or not move.target.is_online:
         raise MoveAbandoned

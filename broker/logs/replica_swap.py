@@ -54,7 +54,7 @@ class ReplicaSwap:
             if not await self._is_equal(move, future):
                 self.resume_appends(partition)
                 return False
-            # no cancellation takes effect between here and the end of the sync
+            # no cancellation takes effect until the sync has ended
             await trio.lowlevel.checkpoint_if_cancelled()
             with trio.CancelScope(shield=True):
                 old_path, directory = self._rename_folders(move, source_of(move), future)
@@ -65,7 +65,7 @@ class ReplicaSwap:
         return True
 
     async def _is_equal(self, move: Move, future: Log) -> bool:
-        """Hold appends back while the last piece is copied and synced. Return False if more than one piece is missing,
+        """Hold appends back while the last piece is copied and synced. Return False if more than one piece is missing
         or the log was truncated. The caller holds the log's lock."""
         copier, partition = self._copier, move.partition
         copied = 0
@@ -85,8 +85,8 @@ class ReplicaSwap:
                 return True
 
     async def _sync_directories(self, *directories: HostedDirectory) -> None:
-        """Sync both directories. If the device of one fails, that directory goes offline, and the other one is synced
-        nevertheless."""
+        """Sync the two directories. If the device of one directory fails, it goes offline, and the other directory is
+        synced nevertheless."""
         disk = self._loop.disk
         for directory in directories:
             try:

@@ -1,4 +1,4 @@
-"""LogTruncator: truncate a follower's log to where it agrees with the leader's log.
+"""LogTruncator: truncate a follower's log to the offset up to which it agrees with the leader's log.
 
 Invariant: after a truncation, the recovery point is checkpointed before anything is appended again, and so is the log
 start offset if it changed. Source: KIP-101, KIP-320.

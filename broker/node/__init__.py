@@ -1,3 +1,5 @@
-"""Async: a whole broker: its parts assembled, request dispatch, identity and lifecycle. `serve` runs a node of any
-roles. May import all other rooms of kraft.broker and everything below.
+"""Async: a whole broker: assembly of its parts, request dispatch, identity and lifecycle. `serve` runs a node with any
+roles.
+
+May import all other folders of kraft.broker and everything below.
 """

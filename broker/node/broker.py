@@ -1,5 +1,5 @@
-"""Broker: the parts of one broker, for code that creates, measures or tests a broker. Parts and handlers do not get the
-whole Broker, only the parts that they use.
+"""Broker: a container for the parts of one broker, for code that creates, measures or tests a broker. The parts and the
+handlers do not get the whole Broker, only the parts that they use.
 
 Broker decides nothing itself, except whether an offline log directory stops the node. The lifecycle of a broker is in
 `lifecycle`, the order of start and stop in `broker_node`.
@@ -40,7 +40,8 @@ log = structlog.get_logger("kraft.broker")
 
 
 class Broker:
-    """The parts of one broker. Parts that need the Broker itself are set after it is created, before it serves."""
+    """The parts of one broker. Parts whose constructors need the Broker are set after it is created and before it
+    serves."""
 
     controller: ControllerChannel
     dispatcher: Dispatcher

@@ -1,8 +1,8 @@
 """The broker's part of a node: its objects, its listeners, and the order in which they start and stop.
 
-Start: listeners accept (ApiVersions and Identify only) → registration → caught up → logs loaded from the first image →
-unfenced → waiting requests are read. Stop: move all leaderships to other brokers → end the connections → stop the data
-plane → close the logs, writing the clean-shutdown file last.
+Start: listeners accept connections, but only ApiVersions and Identify are answered → registration → caught up with the
+metadata → logs opened according to the first image → unfenced → waiting requests are read. Stop: move all leaderships
+to other brokers → close the connections → stop the data plane → close the logs, writing the clean-shutdown file last.
 Source: Kafka's BrokerServer, BrokerLifecycleManager, docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -173,7 +173,7 @@ class BrokerNode:
         broker.dispatcher = make_dispatcher(broker, newest_image, leader_check, limits, shared.faults)
 
     def bind(self) -> None:
-        """Bind the broker's listeners, and set the advertised endpoints. AddressInUse names the port."""
+        """Bind the broker's listeners, and set the advertised endpoints. Raises AddressInUse, which names the port."""
         controllers = self._config.controller_listener_names
         for listener in self._config.listeners:
             if listener.name not in controllers:
@@ -196,7 +196,7 @@ class BrokerNode:
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """Listener name → bound address."""
+        """The bound addresses, by listener name."""
         return {name: bound.address for name, bound in self._bound.items()}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -213,7 +213,8 @@ class BrokerNode:
                 task_status.started()
                 try:
                     await trio.sleep_forever()
-                finally:  # before the last task has ended: a closed nursery refuses what a pass may still want to start
+                # before the last task has ended: a closed nursery would reject tasks that a pass may still start
+                finally:
                     self._nursery = None
         finally:
             self._finished.set()
@@ -277,7 +278,7 @@ class BrokerNode:
         )
 
     def _published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
-        """Apply a newer image: first settings, then roles, then the reports to the controller."""
+        """Apply a newer image: first its settings, then its roles. Then send the reports to the controller."""
         self.broker.dynamic_configs.apply(new, delta)
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
@@ -288,8 +289,8 @@ class BrokerNode:
             self._seam.network.request_pass()
 
     def _coordinate(self, new: MetadataImage, delta: ImageDelta | None = None) -> None:
-        """Begin and close the coordinators that an image gives to this broker, and takes from it. Without `delta` it is
-        the first image."""
+        """Begin the coordinators that an image assigns to this broker, and close those that it takes away. `delta` is
+        None for the first image."""
         broker = self.broker
         if delta is None:
             broker.transactions.metadata_loaded(new)
@@ -300,7 +301,7 @@ class BrokerNode:
             broker.groups.metadata_published(new, delta)
 
     def _apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:
-        """Apply the roles of a newer image, in turns if there are many. Then notify the group coordinators and the
+        """Apply the roles of a newer image, in several turns if there are many. Then notify the coordinators and the
         controller."""
 
         def taken() -> None:

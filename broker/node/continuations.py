@@ -35,8 +35,8 @@ class Continuations:
         self._turns = Turns(clock, start_task, lambda: None)
 
     def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
-        """Call `function(*arguments)`, which continues a request that waited for a callback. An error in the function
-        fails the request."""
+        """Call `function(*arguments)`, which continues a request that waited for this callback. If the function raises,
+        the request fails."""
         try:
             function(*arguments)
         except (WireError, InvariantError, HandleRevoked):
@@ -45,8 +45,8 @@ class Continuations:
             self.failed(request, error)
 
     def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        """Await `function(*arguments)`, which answers the request, in a task. An error in the function fails the
-        request."""
+        """Run the async `function(*arguments)`, which answers the request, in a task. If the function raises, the
+        request fails."""
         self._start_task(self._answer, request, function, *arguments)
 
     async def _answer(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
@@ -58,8 +58,8 @@ class Continuations:
             self.failed(request, error)
 
     def continue_in_steps(self, request: Request, steps: Steps) -> None:
-        """Run the steps of a request in turns with other work, after the steps that were queued before. Each step takes
-        a few milliseconds at most. An error fails the request."""
+        """Queue the steps of a request behind the steps that were queued before. Other work runs between two steps.
+        Each step takes a few milliseconds at most. If a step raises, the request fails."""
         self._turns.add(partial(self.finish, request), self._each(request, steps))
         self._turns.start()
 
@@ -75,7 +75,7 @@ class Continuations:
                 next(steps)
             except StopIteration:
                 return
-            except WireError as error:  # the turn may be that of another connection
+            except WireError as error:  # the turn may belong to another connection
                 request.fail(str(error))
                 return
             is_over = False

@@ -1,5 +1,5 @@
-"""Dispatch: pass each framed request to its handler, as plain calls. `continuations` handles requests that are not
-answered in that call.
+"""Dispatch: pass each framed request to its handler with a synchronous call. `continuations` completes requests that
+are not answered in that call.
 
 Invariants: each request is handled by exactly one handler, in the order of its connection. A request that the listener
 does not serve never reaches a handler (the frame layer closes the connection). Invalid bytes of a peer affect only its
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.dispatch")
 
 UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
-"""API keys of the only requests that are answered before the broker is unfenced. Other requests wait unread
+"""API keys of the requests that are answered while the broker is not unfenced yet. All other requests wait unread
 (docs/decisions/05-fast-fencing.md)."""
 
 CLIENT_TABLE = ApiTable(BROKER_APIS)
@@ -43,8 +43,8 @@ INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
 STEPS_ENDED = object()
 """Sentinel that is returned instead of a step when the steps have ended."""
 LONG_REQUEST_BYTES = 2 * 1024
-"""Bytes above which a request is long. Such a request names some hundred items or more. Long requests are handled one
-after the other, whichever connection sent them."""
+"""Size in bytes above which a request is handled as a long one. Such a request names some hundred items or more. Long
+requests are handled one after the other, whichever connection sent them."""
 
 
 class Dispatcher:
@@ -104,13 +104,13 @@ class Dispatcher:
         return connection
 
     def release_requests(self) -> None:
-        """Read the requests that waited, because the broker is unfenced now."""
+        """Read the requests that waited until the broker was unfenced."""
         self._holding = False
         for connection in list(self._connections.values()):
             connection.hold_requests = False
 
     def close_all(self) -> None:
-        """Close every connection once its responses are sent, because the node stops."""
+        """Close every connection once its responses are sent. Called when the node stops."""
         for connection in list(self._connections.values()):
             connection.close(CloseReason.SHUTDOWN.value, CloseReason.SHUTDOWN, flush=True)
 
@@ -157,8 +157,8 @@ class Dispatcher:
             self._continuations.failed(request, error)
 
     def _in_turns(self, request: Request, session: Session) -> Steps:
-        """Handle a long request in a step of its own, after the long requests that arrived before it. At most one is
-        handled at a time, however many connections send them."""
+        """Handle a long request in its own step, after the long requests that arrived before it. At most one long
+        request is handled at a time, however many connections send them."""
         size = len(request.body)
         try:
             steps = self._handlers[request.api_key](request, session)
@@ -171,7 +171,7 @@ class Dispatcher:
 
 
 def _resuming(connection: ServerConnection, steps: Steps) -> Steps:
-    """Run `steps`, then resume the connection. So each connection has at most one pending request that runs in
+    """Run `steps`, then resume reading from the connection, so that it has at most one pending request that runs in
     steps."""
     try:
         yield from steps

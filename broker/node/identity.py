@@ -1,7 +1,7 @@
-"""Read from the data directories which cluster and node this process belongs to, and lock the metadata directory.
+"""Read from the data directories to which cluster and node this process belongs, and lock the metadata directory.
 
 All directories must be of one cluster and of this node. A broker's replica manager locks its log directories; a
-separate metadata directory is locked here. *Blocking*: before the node serves.
+separate metadata directory is locked here. *Blocking*: called before the node serves.
 """
 
 from __future__ import annotations

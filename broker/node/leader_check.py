@@ -1,9 +1,9 @@
-"""LeaderCheck: check whether brokers are alive at this moment.
+"""LeaderCheck: probe whether leaders are alive before naming them to a client.
 
 A client whose connection to a leader ended at once asks another broker for the new leader. The controller cannot have
-elected one by then, and librdkafka keeps the old leader for a second. So a broker first probes the leaders that it is
-about to name, with Identify on a kept connection. A live process answers within a millisecond or two, a dying one never
-answers. If no answer comes within CHECK_MS, the broker uses the leader in the image.
+elected a new leader by then, and librdkafka keeps the old leader for a second. So before a broker names leaders, it
+first sends them Identify on open connections. A live process answers within a millisecond or two, a dying process never
+answers. If no answer comes within CHECK_MS, the broker names the leader in the image.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEAD = frozenset((ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER)
 
 
 class LeaderCheck:
-    """Sends the probes of one broker."""
+    """Sends this broker's probes to leaders."""
 
     def __init__(self, prober: Prober, newest_image: Callable[[], MetadataImage]) -> None:
         """`prober` sends the probes, on connections with the purpose PURPOSE. It waits CHECK_MS for an answer."""
@@ -33,7 +33,7 @@ class LeaderCheck:
         self._newest_image = newest_image
 
     def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
-        """Probe these brokers, and later call `then` once, with the ids of those whose process is gone."""
+        """Probe these brokers. Later call `then` once, with the ids of the brokers whose process has ended."""
         waiting = set(broker_ids)
         lost: set[int] = set()
 

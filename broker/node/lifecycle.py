@@ -1,10 +1,12 @@
 """The lifecycle of a broker in the cluster: registration, heartbeats, unfencing, controlled shutdown.
 
 STARTING → RECOVERY (registered, catching up, loading logs) → RUNNING (unfenced) → PENDING_CONTROLLED_SHUTDOWN →
-SHUTTING_DOWN. Invariants: the broker requests to be unfenced only after it has published its own registration and the
-logs are loaded. It never registers a second time. Every heartbeat reports the offset of the newest image whose roles
-are all applied, so a broker that stops waits until the new leaders lead. A change of state is reported at once, not at
-the next interval. Source: KIP-631, BrokerRegistrationRequest, BrokerHeartbeatRequest, Kafka's MetadataLoader.
+SHUTTING_DOWN.
+
+Invariants: the broker requests to be unfenced only after it has published its own registration and its logs are loaded.
+It never registers a second time. Every heartbeat reports the offset of the newest image whose roles are all applied, so
+a broker that stops waits until the new leaders lead. A change of state is reported at once, not at the next interval.
+Source: KIP-631, BrokerRegistrationRequest, BrokerHeartbeatRequest, Kafka's MetadataLoader.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class RegistrationRefused(Exception):
 
 
 class BrokerLifecycle:
-    """The lifecycle of one broker incarnation. `run` is its only task; all other methods are called from the loop."""
+    """The lifecycle of one broker incarnation. `run` is its only task; the event loop calls all other methods."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class BrokerLifecycle:
         self.may_shut_down = trio.Event()
         self._loaded = False
         self._applied_offset = -1
-        """Offset of the newest image whose roles are all applied."""
+        """Offset of the newest image whose roles have all been applied."""
         self._wants_shutdown = False
         self._offline_directories: set[UUID] = set()
         self._leaving: set[int] = set()
@@ -104,7 +106,7 @@ class BrokerLifecycle:
         return self._refusal is ErrorCode.STALE_BROKER_EPOCH
 
     def not_ready(self) -> str | None:
-        """Return why the broker should get no work, or None if it is running, registered and unfenced."""
+        """Return why clients should not use the broker, or None if it is running, registered and unfenced."""
         if self.state is not BrokerState.RUNNING:
             return f"the broker's state is {self.state.name}"
         registration = self._newest_image().brokers.get(self._node_id)
@@ -112,10 +114,10 @@ class BrokerLifecycle:
             return "the broker is not registered"
         return "the broker is fenced" if registration.fenced else None
 
-    # what happens around it
+    # inputs: images, applied roles, loaded logs, failed directories, shutdown
 
     def metadata_published(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
-        """Apply a newer image: the broker may now be registered, fenced, unfenced or unregistered in it."""
+        """Apply a newer image, in which this broker may have become registered, fenced, unfenced or unregistered."""
         if self.broker_epoch < 0:
             return
         for broker_id in () if delta is None else delta.brokers:
@@ -124,7 +126,9 @@ class BrokerLifecycle:
             else:
                 self._leaving.discard(broker_id)
         if self._leaving:
-            self._dirty.set()  # their controlled shutdown ends once every broker has reported that it has seen it
+            # the controlled shutdown of another broker ends once every broker has reported that it has applied this
+            # image
+            self._dirty.set()
         if delta is not None:
             self._log_ends.published(image, delta)
         own = image.brokers.get(self._node_id)
@@ -133,20 +137,20 @@ class BrokerLifecycle:
         self.caught_up.set()
         if own.fenced and self.state is BrokerState.RUNNING:
             log.warning("broker was fenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
-            self._dirty.set()  # report that we are alive
+            self._dirty.set()  # report that this broker is alive
         if not own.fenced and not self.unfenced.is_set():
             self.state = BrokerState.RUNNING
             self.unfenced.set()
             log.info("broker is unfenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
 
     def roles_taken(self, image: MetadataImage) -> None:
-        """Record that all roles of this image and of those before it are applied."""
+        """Record that all roles of this image and of all earlier images are applied."""
         self._applied_offset = image.offset
         if self._leaving:
             self._dirty.set()
 
     async def logs_loaded(self) -> None:
-        """Request to be unfenced, because the first image is applied and the logs can be used."""
+        """Request to be unfenced: the first image is applied, and the logs can be used."""
         await self._log_ends.load()
         self._loaded = True
         self._dirty.set()

@@ -1,9 +1,9 @@
-"""LogEnds: report log ends of this broker for partitions in which no replica is known to be complete (neither in the
-ISR nor in the ELR).
+"""LogEnds: report this broker's log ends to the controller for partitions that have no complete replica, that is,
+neither an ISR nor an ELR.
 
-Every heartbeat reports them to the controller until there is a leader: the controller elects the replica with the
-longest log. Invariant: only a log end that cannot change is reported. The broker applies the role without a leader
-before it reads the log end. The log is open, and belongs to the incarnation that reports.
+Every heartbeat reports them until the partition has a leader: the controller elects the replica with the longest log.
+Invariant: only a log end that cannot change is reported. The broker applies the role without a leader before it reads
+the log end. The log is open, and was opened by the incarnation that reports.
 Source: KIP-966 (unclean recovery), docs/decisions/18-the-furthest-log.md.
 """
 
@@ -32,7 +32,7 @@ may not be open."""
 
 
 class LogEnds:
-    """Tracks in the metadata which partitions must be reported. `ends_to_report` returns the log ends to report now."""
+    """Finds the partitions to report in the metadata. `ends_to_report` returns their log ends."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class LogEnds:
         return len(self._wanted) > LOG_ENDS_MAX
 
     async def load(self) -> None:
-        """Find the partitions to report in the newest image, in turns, because there may be very many. `published`
-        handles later images."""
+        """Find the partitions to report in the newest image, in turns, because there may be very many. Later images go
+        to `published`."""
         self._follows = True
         checked = 0
         for topic_id in [topic.topic_id for topic in self._newest_image().topics]:
@@ -92,7 +92,7 @@ class LogEnds:
         for key in list(islice(wanted, LOGS_CHECKED_MAX)):
             if len(rows) == LOG_ENDS_MAX:
                 break
-            epoch = wanted[key] = wanted.pop(key)  # to the end
+            epoch = wanted[key] = wanted.pop(key)  # to the end, so that the next call begins with other logs
             row = self._row(*key, epoch)
             if row is not None:
                 rows.append(row)

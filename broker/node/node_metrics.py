@@ -1,5 +1,6 @@
-"""The metrics that every node has: its state, its event loop, its listeners, its use of the memory budget, its
-quorum."""
+"""The metrics that every node has: its state, its event loop, its listeners, its use of the memory budget, and its
+quorum.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ def _register_broker(broker: Broker, rates: Rates, metrics: Metrics) -> None:
 
 
 def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:
-    """Register the metrics of the event loop, which does the work of Kafka's network and request threads. Its steps
-    over 20 ms are counted, because nothing on it may block for long."""
+    """Register the metrics of the event loop, which does the work of Kafka's network and request threads. Steps longer
+    than 20 ms are counted, because no step may block the loop for long."""
     metrics, stats, memory = node.metrics, seam.network.stats, node.gates.memory
     metrics.gauge("kafka.network", SOCKETS, "NetworkProcessorAvgIdlePercent", lambda: idle() / NS_PER_SECOND)
     handlers = "KafkaRequestHandlerPool"

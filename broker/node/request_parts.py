@@ -39,8 +39,8 @@ def make_dispatcher(
     limits: ServerLimits,
     faults: ReplyFaults | None,
 ) -> Dispatcher:
-    """Return the dispatcher of a broker whose other parts exist already. With `faults`, each request first passes the
-    fault rules."""
+    """Return the dispatcher of a broker whose other parts exist already. With `faults`, each request passes the fault
+    rules before it is handled."""
     config, clock = broker.config, broker.seam.clock
     continuations = Continuations(clock, broker.start_task, broker.requests)
     connection_limits = ConnectionLimits(config, clock, broker.log_limit, broker.start_task)

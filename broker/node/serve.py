@@ -1,4 +1,4 @@
-"""`serve`: run one whole node, of any roles, over a seam. Production and the simulator use the same coroutine.
+"""`serve`: run one whole node, with any roles, over a seam. Production and the simulator use the same coroutine.
 
 A node has one metadata quorum replica: its controller votes with it, its broker observes with it, and a node of both
 roles shares it. `serve` returns after `Node.request_stop` (stopping in order: broker, controller, quorum, locks).
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.node")
 
 MEMORY_BUDGET_BYTES = 160 * 1024 * 1024
-"""Bytes for frames, fetch buffers and decompression of one process, unless queued.max.request.bytes is larger. They are
-more than 4/3 of the largest frame, so that the bound is never exceeded."""
+"""Bytes of memory for the frames, fetch buffers and decompression of one process, unless queued.max.request.bytes is
+larger. The value is more than 4/3 of the largest frame, so that the limit is never exceeded."""
 
 HOUSEKEEPING_MS = 1_000
 
@@ -49,13 +49,13 @@ HOSTS_LOGGED_MAX = 5
 
 
 def no_version() -> str:
-    """Return the version that a node reports if it is not a process of its own."""
+    """Return the version of a node that does not run as its own process, for example in the simulator."""
     return "unknown"
 
 
 def log_slow_request(name: str, parts: dict[str, float]) -> None:
-    """Log a slow request as one line, with the duration of each part in ms. The logger limits how many lines of one
-    text it writes per second."""
+    """Log a slow request in one line, with the duration of each part in ms. The logger limits the number of lines with
+    one message per second."""
     log.warning(
         "slow request",
         request=name,
@@ -70,7 +70,7 @@ def log_slow_request(name: str, parts: dict[str, float]) -> None:
 
 
 class Node:
-    """A running node, as the code that started it sees it."""
+    """A running node: the methods for the code that started it."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Node:
 
     def _bind_admin(self) -> None:
         if self.config.string("kraft.admin.listener"):
-            from kraft.broker.admin.listener import AdminListener  # only nodes that have one need HTTP
+            from kraft.broker.admin.listener import AdminListener  # only nodes with an admin listener need HTTP
 
             self.admin = AdminListener(self._admin_view(), self._seam)
 
@@ -208,8 +208,8 @@ class Node:
             self.admin.close()
 
     async def _housekeeping(self) -> None:
-        """Release memory of idle connections, end connections that hold memory for which others wait, and log the
-        counted events."""
+        """Release memory of idle connections, end connections that hold memory which others wait for, and log the
+        events that were counted."""
         memory, clock = self.gates.memory, self._seam.clock
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
@@ -241,7 +241,7 @@ async def serve(
     version: Callable[[], str] = no_version,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run the node that `config` describes until it is asked to stop. `task_status` gets the Node.
+    """Run the node that `config` describes until a stop is requested. `task_status` gets the Node.
 
     Unformatted log directories are rejected, unless `cluster_id` is given: then they are formatted for that cluster.
     With `replies`, requests pass this fault policy, which the caller may change while the node runs. `version` returns

@@ -1,9 +1,8 @@
 """The replicas that a broker hosts, of one topic or in one directory, stored in small leaves.
 
-There may be a hundred thousand replicas. A single dict is copied in one piece when it grows. A single list takes long
-to build, and longer if a garbage collection runs meanwhile. Dict and list would both hold up the event loop for too
-long. So replicas with neighboring partition numbers are stored in leaves, and an iteration over all replicas copies one
-leaf at a time.
+There may be a hundred thousand replicas. A dict is copied in one piece when it grows. A list takes long to build, and
+longer if a garbage collection runs meanwhile. Either one would block the event loop for too long. So replicas with
+neighboring partition numbers are stored in leaves, and an iteration over all replicas copies one leaf at a time.
 
 Invariant: an iteration that spans several turns yields each replica exactly once if the replica is hosted during the
 whole iteration. Replicas added or removed meanwhile may be missing.
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from kraft.broker.partition.partition import Partition
 
 LEAF_SHIFT = 10
-"""Bits of a partition number within a leaf: a leaf has at most 1,024 replicas."""
+"""Number of low bits of a partition number that select the place within a leaf: a leaf has at most 1,024 replicas."""
 
 
 class HostedTopic:
@@ -50,7 +49,7 @@ class HostedTopic:
         self._leaves.setdefault(partition.index >> LEAF_SHIFT, {})[partition.index] = partition
 
     def discard(self, partition: Partition) -> None:
-        """Remove the replica. No effect if it is not here."""
+        """Remove the replica. No effect if it is not in the collection."""
         number = partition.index >> LEAF_SHIFT
         leaf = self._leaves.get(number)
         if leaf is not None and leaf.get(partition.index) is partition:
@@ -80,7 +79,7 @@ class HostedReplicas:
         return self._topics.get(topic_id)
 
     def add(self, partition: Partition) -> HostedTopic:
-        """Add a replica that is not here yet. Return the replicas of its topic."""
+        """Add a replica that is not in the collection yet. Return the replicas of its topic."""
         topic = self._topics.get(partition.topic_id)
         if topic is None:
             topic = self._topics[partition.topic_id] = HostedTopic(partition.topic_id)
@@ -89,7 +88,7 @@ class HostedReplicas:
         return topic
 
     def discard(self, partition: Partition) -> None:
-        """Remove the replica. No effect if it is not here."""
+        """Remove the replica. No effect if it is not in the collection."""
         topic = self._topics.get(partition.topic_id)
         if topic is None or topic.get(partition.index) is not partition:
             return

@@ -33,8 +33,8 @@ NO_BROKER_EPOCH = -1
 
 
 class HostedDirectory:
-    """One log directory. Its five dictionaries are the checkpoints as last read or written; they keep the offsets of
-    logs that are not open."""
+    """One log directory. Its five dictionaries are the contents of the checkpoint files as last read or written; they
+    keep the offsets of logs that are not open."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -43,14 +43,15 @@ class HostedDirectory:
         self.broker_epoch = NO_BROKER_EPOCH
         self.found = FoundLogs((), (), (), ())
         self.held: set[TopicPartition] = set()
-        """The logs found in this directory at start, or moved into it since; there may be a hundred thousand."""
+        """The logs that were found in this directory at start or moved into it later; there may be a hundred thousand.
+        """
         self.recovery_points: dict[TopicPartition, int] = {}
         self.index_recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.forgotten: set[TopicPartition] = set()
-        """Removed logs that may still have lines in the checkpoint files."""
+        """The logs that were removed but may still have lines in the checkpoint files."""
         self.partitions = HostedReplicas()
         self.open_logs: dict[Partition, None] = {}
         """The partitions whose log is open; timers visit only these partitions."""
@@ -87,7 +88,7 @@ class HostedDirectory:
         self.storage = storage
 
     def leave_as_found(self) -> None:
-        """Put back the clean-shutdown file that `open` removed, if no log in this directory was opened since.
+        """Put back the clean-shutdown file that `open` removed, unless a log in this directory was opened since.
         *Blocking.*"""
         if self.storage is None or not self.is_clean:
             return
@@ -97,14 +98,14 @@ class HostedDirectory:
             log.error("clean-shutdown file could not be put back", directory=self.path, error=str(error))
 
     def forget(self, topic: str, index: int) -> None:
-        """Drop a removed log. The next write of the checkpoints removes its lines. That write must happen before
-        another log of this name is created (`CheckpointWriter.drop_forgotten`)."""
+        """Drop a removed log from the checkpoints. Their next write removes its lines from the files, and must happen
+        before another log of this name is created (`CheckpointWriter.drop_forgotten`)."""
         self._forget((topic, index), self.log_starts, self.high_watermarks)
         self.forget_synced(topic, index)
 
     def forget_synced(self, topic: str, index: int) -> None:
-        """Forget how far a log is synced and compacted, because these checkpointed offsets belong to another log.
-        Unlike `forget`, keep its log start and high watermark."""
+        """Drop the checkpointed offsets up to which a log is synced and compacted, because they belong to another log
+        of the same name. Unlike `forget`, keep the log start offset and the high watermark."""
         self._forget((topic, index), self.recovery_points, self.index_recovery_points, self.cleaner_offsets)
 
     def _forget(self, key: TopicPartition, *checkpoints: dict[TopicPartition, int]) -> None:
@@ -113,7 +114,7 @@ class HostedDirectory:
                 self.forgotten.add(key)
 
     def lower_checkpoints_to(self, opened: Log, topic: str, index: int) -> bool:
-        """Lower the checkpointed offsets of a log that was just opened to the offsets that the log still has. Return
+        """Lower the checkpointed offsets of a log that was just opened, so that none is beyond the log's end. Return
         True if any offset was lowered; the checkpoints must then be written before the log accepts appends."""
         key = (topic, index)
         lowered = False
@@ -156,7 +157,7 @@ class HostedDirectory:
         return dict(self.index_recovery_points)
 
     def collect_log_starts(self) -> dict[TopicPartition, int]:
-        """Return the log start offsets of logs in which the file names do not show the offset."""
+        """Return the log start offsets of logs for which the names of the segment files do not show the offset."""
         for partition in self.open_logs:
             if partition.log is None:
                 continue
@@ -187,10 +188,10 @@ class LogDirectories:
         self.preferred: dict[TopicPartition, HostedDirectory] = {}
         """The directories that AlterReplicaLogDirs requests chose for replicas that do not exist here yet."""
         self.interrupted: dict[TopicPartition, HostedDirectory] = {}
-        """The target directories of moves that were in progress when the last incarnation ended."""
+        """The target directories of moves between log directories that the end of the last incarnation interrupted."""
 
     def open(self, cluster_id: str) -> list[tuple[HostedDirectory, DiskError]]:
-        """Open every directory. Return the directories whose device failed; they stay offline. *Blocking.*"""
+        """Open every directory. Return the directories whose devices failed; they stay offline. *Blocking.*"""
         failed: list[tuple[HostedDirectory, DiskError]] = []
         for directory in self.all:
             try:
@@ -214,7 +215,7 @@ class LogDirectories:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch in the clean-shutdown files; -1 if a file is missing or the files differ."""
+        """Broker epoch in the clean-shutdown files; -1 if a file is missing or the files differ."""
         epochs = {directory.broker_epoch for directory in self.all}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
@@ -225,15 +226,15 @@ class LogDirectories:
 
     def holding(self, topic: str, index: int, assigned: UUID | None = None) -> HostedDirectory | None:
         """Return the directory that holds this log. If several directories hold it, because a crash interrupted a move,
-        return the assigned one."""
+        return the directory that the metadata assign."""
         found = [directory for directory in self.online if (topic, index) in directory.held]
         first = found[0] if found else None
         return next((directory for directory in found if directory.directory_id == assigned), first)
 
     def place(self, topic: str, index: int, assigned: UUID | None, *, is_new: bool) -> HostedDirectory | None:
         """Return the directory in which the replica is or must be created. Return None if the replica may be in an
-        offline directory. Even a replica with an online assigned directory may be in an offline one, because it may
-        have been about to be moved.
+        offline directory. That is possible even if its assigned directory is online, because a move may have been about
+        to begin.
 
         `assigned` is the directory id in the metadata. `is_new`: the replica was assigned to this broker just now, so
         no directory has data of it."""
@@ -246,7 +247,7 @@ class LogDirectories:
         chosen = preferred if is_new else None
         if chosen is None or not chosen.is_online:
             chosen = self._assigned(assigned) or min(self.online, key=lambda directory: len(directory.partitions))
-        chosen.forget(topic, index)  # offsets that an earlier log of this name may have left
+        chosen.forget(topic, index)  # checkpointed offsets that an earlier log of this name may have left
         return chosen
 
     def _assigned(self, assigned: UUID | None) -> HostedDirectory | None:

@@ -1,4 +1,4 @@
-"""Wait until a partition's log is open, or is open and not being truncated."""
+"""Wait until a partition's log is open, or until it is open and no truncation of it is in progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def wait_open(partition: Partition) -> None:
-    """Suspend until the partition's log is open, or can no longer be opened."""
+    """Suspend until the partition's log is open, or it is certain that the log will not be opened."""
     if partition.log is not None or partition.is_offline or partition.is_removed:
         await trio.lowlevel.checkpoint()
         return
@@ -21,7 +21,8 @@ async def wait_open(partition: Partition) -> None:
 
 
 async def wait_settled(partition: Partition) -> None:
-    """Suspend until the partition's log is open and not being truncated, or can no longer be opened."""
+    """Suspend until the partition's log is open and not being truncated, or it is certain that the log will not be
+    opened."""
     await wait_open(partition)
     while not partition.is_settled:
         event = trio.Event()

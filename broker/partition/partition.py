@@ -5,7 +5,7 @@ Invariants:
 - an append, the producer state, the log end and the high watermark change together, with no checkpoint between them;
 - a replica that was never written leads and follows without a log; its first append creates the log (*unwritten*);
 - appends run only while the replica leads, its log is open, and the entry of its leader epoch is on disk
-  (`appendable`). Until then produces wait in their order of arrival (`pending`);
+  (`appendable`). Until then produce requests wait in their order of arrival (`pending`);
 - waiting requests are notified within the same pass: changed partitions are added to `host.changed` and settled at the
   end of the pass;
 - a high watermark that clients have seen is never lowered by this leader.
@@ -136,11 +136,11 @@ class Partition:
     def key(self) -> tuple[UUID, int]:
         return self.topic_id, self.index
 
-    # states
+    # states of the log and of appends
 
     @property
     def appendable(self) -> bool:
-        """Whether an append may run: the replica leads, and its log is ready for it."""
+        """Whether an append may run: the replica leads, and its log has been made ready."""
         return self.append_state is READY
 
     @property
@@ -185,7 +185,7 @@ class Partition:
         self.append_state = state  # type: ignore[assignment]
 
     def hold_appends(self) -> None:
-        """Hold appends back until the log has been made ready again."""
+        """Hold appends back until the log is ready again."""
         if self.append_state is not AppendState.IDLE:
             self._append_event(AppendEvent.HELD)
 
@@ -193,7 +193,7 @@ class Partition:
 
     @property
     def is_internal(self) -> bool:
-        """Whether this is a coordinator's internal topic, to which clients must not write."""
+        """Whether the topic is a coordinator's internal topic, to which clients must not write."""
         return self.topic in INTERNAL_TOPICS
 
     @property
@@ -203,7 +203,7 @@ class Partition:
 
     @property
     def syncs_appends(self) -> bool:
-        """Whether flush.messages requires more than the sync of closed segments."""
+        """Whether flush.messages requires syncs of appended records, beyond the syncs of closed segments."""
         return self.flush_records < NEVER
 
     @property
@@ -213,12 +213,13 @@ class Partition:
         return self.state is not None and self.state.leader == self.host.node_id and self.log_state is not OFFLINE
 
     def is_being_added(self, broker_id: int) -> bool:
-        """Whether a reassignment is adding a replica on this broker."""
+        """Return whether a reassignment is adding a replica on the broker `broker_id`."""
         return self.state is not None and broker_id in self.state.adding
 
     @property
     def readable(self) -> Log | UnwrittenLog | None:
-        """The log to read from: an empty log for a replica that was never written; None while the log is not open."""
+        """The log to read from. It is an empty log for a replica that was never written, and None while the log is not
+        open."""
         if self.is_unwritten:
             return unwritten_log(self.leader_epoch if self.leads else -1)
         return self.log
@@ -229,7 +230,7 @@ class Partition:
         return self.active_segment is not None
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply new settings of the topic."""
+        """Apply changed settings of the topic."""
         self.config = config
         self.flush_records = config.flush_messages
         self.rules = batch_rules(config)
@@ -247,12 +248,13 @@ class Partition:
             self._acknowledge_unsynced(self.log)
 
     def _sync_unsynced(self, log: Log) -> None:
-        """Sync records written before each append had to be synced, so that the leader's acked offset can pass them."""
+        """Sync the records that were written before each append had to be synced, so that the leader's acked offset can
+        pass them."""
         if log.synced_end_offset < log.log_end_offset:
             self.host.request_sync(self)
 
     def _acknowledge_unsynced(self, log: Log) -> None:
-        """Acknowledge appends that wait for a sync, because appends no longer have to be synced."""
+        """Acknowledge the appends that wait for a sync, because the topic no longer requires one."""
         leader, end = self.leader, log.log_end_offset
         if leader is not None and leader.own_acked_offset < end:
             leader.synced(end, self.host.clock.monotonic_ms(), self.host.eligible)
@@ -280,7 +282,7 @@ class Partition:
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         log.update_high_watermark(self.high_watermark)
         state = self.state
-        # the state that it already has is kept
+        # the state that the replica already has is kept
         if was_unwritten and self.leader is not None and log.log_end_offset == 0:
             log.epochs.assign(self.leader.leader_epoch, 0)
             self.resume_appends()
@@ -416,9 +418,9 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification: Verification | None = None,
     ) -> AppendInfo:
-        """Append one validated batch. Allowed only while `appendable`. `now_ms` is wall clock. `verification` is for a
-        batch that may open a transaction. After AppendRefused nothing has changed; after DiskError the caller takes the
-        directory offline."""
+        """Append one validated batch. Allowed only while `appendable`. `now_ms` is wall clock. `verification` is given
+        for a batch that may open a transaction. After AppendRefused nothing has changed; after DiskError the caller
+        takes the directory offline."""
         log, leader = self.log, self.leader
         assert log is not None
         assert leader is not None
@@ -446,18 +448,17 @@ class Partition:
         host.changed[self] = None
 
     def sync_later(self, log: Log) -> None:
-        """Request a sync of the log after the pass, because a segment was rolled or has bytes that should reach the
-        disk."""
+        """Request a sync of the log after the pass, because the log has a new segment or unsynced bytes."""
         self.active_segment = log.active
         self.host.request_sync(self)
 
     def append_later(self, append: PendingAppend) -> None:
-        """Queue an append behind those that already wait."""
+        """Queue an append behind those that wait already."""
         self.pending.append(append)
         self._prepare_to_append()
 
     def run_pending(self) -> None:
-        """Run queued appends in order, while they are ready and the budget of dirty bytes has room."""
+        """Run queued appends in order, as long as the next one is ready and the budget of dirty bytes has room."""
         while self.pending and self.pending[0].ready and self.append_state is READY and self.host.may_write(self):
             self.pending.popleft().run(ErrorCode.NONE)
 
@@ -469,14 +470,14 @@ class Partition:
             self.host.request_ready(self)
 
     def reopen_files_for(self, append: PendingAppend) -> None:
-        """Queue `append` before all others, and reopen the log's files, which were closed because they were idle."""
+        """Queue `append` before all others, and reopen the log's files, which were closed after an idle time."""
         self.hold_appends()
         self.pending.appendleft(append)
         self._prepare_to_append()
 
     def readied(self, leader_epoch: int) -> None:
-        """Start running appends if `leader_epoch` is still current: the files are open and the entry of the epoch is on
-        disk."""
+        """Start running appends, because the files are open and the entry of `leader_epoch` is on disk. No effect if
+        the leader epoch has changed meanwhile."""
         if self.leader is None or self.log is None:
             self._append_event(AppendEvent.OUTDATED)
         elif self.leader.leader_epoch == leader_epoch:
@@ -488,7 +489,7 @@ class Partition:
                 self._prepare_to_append()
 
     def synced(self) -> None:
-        """Acknowledge the appends that a sync of the log has covered."""
+        """Acknowledge the appends that a sync of the log has made durable."""
         log, leader = self.log, self.leader
         if log is None:
             return
@@ -507,7 +508,7 @@ class Partition:
         self.host.changed[self] = None
 
     def segments_changed(self) -> None:
-        """Sync the directory, because retention removed segments and may have rolled the log."""
+        """Sync the log's folder, because retention removed segments and may have rolled the log."""
         if self.log is not None:
             self.sync_later(self.log)
         self.host.changed[self] = None
@@ -552,11 +553,11 @@ class Partition:
             host.propose_isr(self, effects.proposal)
 
     def is_out_of_sync(self, replica_id: int) -> bool:
-        """Whether the metadata do not name this replica as in sync."""
+        """Return whether the metadata do not name this replica as in sync."""
         return self.state is None or replica_id not in self.state.isr
 
     def check_lag(self) -> None:
-        """Propose to remove followers that lag from the in-sync set."""
+        """Propose to remove lagging followers from the in-sync set."""
         if self.leader is not None:
             now_ms = self.host.clock.monotonic_ms()
             proposal = self.leader.check_lag(now_ms) or self.leader.readmit_removed(now_ms, self.host.eligible)
@@ -576,7 +577,8 @@ class Partition:
         return verdict
 
     def brokers_changed(self) -> None:
-        """Propose in-sync changes after the registered brokers changed: other replicas may be allowed to join now."""
+        """Propose in-sync changes after the registered brokers changed: replicas of other brokers may be allowed to
+        join now."""
         if self.leader is not None and self.state is not None:
             host = self.host
             effects = self.leader.brokers_changed(
@@ -588,8 +590,7 @@ class Partition:
                 self.host.propose_isr(self, effects.proposal)
 
     def eligible_changed(self) -> None:
-        """Propose followers that wait to join the in-sync set, after the last change of the set was decided or
-        rejected."""
+        """Propose followers that wait to join the in-sync set, after the last proposal was decided or rejected."""
         if self.leader is not None:
             proposal = self.leader.eligible_changed(self.host.eligible)
             if proposal is not None:
@@ -607,7 +608,7 @@ class Partition:
         self.start_watchers -= 1
 
     def count_reads(self) -> RepeatedReads:
-        """Start counting how often readers request the same bytes again."""
+        """Start counting how often readers fetch the same bytes again."""
         self.repeated_reads = RepeatedReads()
         return self.repeated_reads
 
@@ -631,7 +632,8 @@ class Partition:
             watcher.partition_changed()
 
     def append_error(self) -> ErrorCode:
-        """Return why this partition rejects a produce; NONE if the batch can be appended, now or after a wait."""
+        """Return the error with which this partition rejects a produce request; NONE if the batch can be appended, now
+        or later."""
         if self.log_state is OFFLINE:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.state is None or self.state.leader != self.host.node_id:

@@ -2,7 +2,7 @@
 start offset.
 
 Invariants: offsets, epochs and bytes are the same as the leader's. The high watermark is the leader's, limited to the
-range of the local log. The log start offset is applied after the high watermark. All functions are plain calls.
+range of the local log. The log start offset is applied after the high watermark. No function is a coroutine.
 Source: Kafka's ReplicaFetcherThread, AbstractFetcherThread.
 """
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def append_from_leader(partition: Partition, data: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
     """Write records received from the leader of `leader_epoch`. Raises AppendRefused if the records are damaged or do
-    not continue at the log's end. Raises ColdRead and DiskError like an append of a leader. `now_ms` is wall clock."""
+    not continue at the log's end. Raises ColdRead and DiskError under the same conditions as a leader's append.
+    `now_ms` is wall clock."""
     log = partition.log
     assert log is not None
     info = log.append_as_follower(data, now_ms=now_ms, leader_epoch=leader_epoch)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Is notified at the end of each pass in which the partition changed. Watchers are partitions of a fetch session or
-    of a DeleteRecords request."""
+    """An object that is notified at the end of each pass in which the partition changed, such as a partition of a fetch
+    session or of a DeleteRecords request."""
 
     def partition_changed(self) -> None: ...
 
     def refresh_followers(self, leader: LeaderState) -> None:
-        """Request new reports from followers, because their last reports may no longer be valid."""
+        """Request new reports from the followers, because their last reports may no longer be valid."""
         ...
 
 
@@ -42,16 +42,16 @@ class WokenRequest(Protocol):
 
 
 class CommitWaiter(Protocol):
-    """A produce, or another operation, that waits until its batch is below the high watermark or synced."""
+    """A produce, or another operation, that waits until its batch is committed (below the high watermark) or synced."""
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Continue: the operation no longer has to wait for `partition`. `error` has the outcome."""
+        """Continue, because the operation need not wait for `partition` any more. `error` is the outcome."""
         ...
 
 
 class PendingAppend:
     """An append that waits for its partition. It runs in its order once it is `ready` and the partition is
-    `appendable`. If `error` in `run(error)` is not NONE, the partition will not accept the append."""
+    `appendable`, by `run(NONE)`. If the partition will not accept the append, `run` gets the error instead."""
 
     __slots__ = ("ready", "run")
 
@@ -86,11 +86,11 @@ class PartitionHost:
     propose_isr: Callable[[Partition, IsrProposal], None]
     """Proposes another in-sync set to the controller."""
     may_write: Callable[[Partition], bool]
-    """Returns whether a waiting append may run now. If not, the append runs when the budget of dirty bytes has room."""
+    """Returns whether a waiting append may run now. If it may not, it runs when the budget of dirty bytes has room."""
     request_sync: Callable[[Partition], None]
     """Syncs the log after the pass, because an append waits for the sync, or a segment was rolled."""
     request_ready: Callable[[Partition], None]
-    """Opens the files that an append needs, saves the epoch entries, then calls `readied`."""
+    """Opens the files that an append needs, saves the entry of the leader epoch, then calls `readied`."""
     request_open: Callable[[Partition], None]
     """Opens the log soon, because a request waits for it."""
 
@@ -99,7 +99,7 @@ class PartitionHost:
         self.node_id = node_id
         self.lag_ms_max = lag_ms_max
         self.eligible: dict[int, int] = {}
-        """Ids of brokers that may join an in-sync set → their broker epochs."""
+        """Broker id → broker epoch, for the brokers that may join an in-sync set."""
         self.racks: dict[int, str | None] = {}
         """The racks of all registered brokers."""
         self.changed: dict[Partition, None] = {}

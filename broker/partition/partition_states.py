@@ -1,7 +1,7 @@
-"""The states of a hosted replica, as two tables: the state of its log, and whether appends may run.
+"""The two states of a hosted replica, each as a transition table: the state of its log, and whether appends may run.
 
-The two states change independently: a role may change while a log is being truncated, and the files for the next append
-may still be opening. Each table maps (state, event) to the next state; a pair that is not in the table must not happen.
+The states change independently: a role may change while a log is being truncated, and the files for the next append may
+still be opening. Each table maps (state, event) to the next state; a pair that is not in the table must not happen.
 Nothing here suspends. docs/partition-states.md is generated from these tables.
 """
 
@@ -18,14 +18,14 @@ class LogState(Enum):
     NEW = "new"
     """The replica was just created, and has no log directory yet."""
     UNWRITTEN = "unwritten"
-    """The replica was never written. It has no folder and counts as empty until a request needs the log."""
+    """The replica was never written: it has no folder, and its log counts as empty until a request needs the log."""
     CLOSED = "closed"
     """The replica has a folder, and its log is not open."""
     OPEN = "open"
-    """The log is open, and no call truncates it."""
+    """The log is open, and no truncation is in progress."""
     TRUNCATING = "truncating"
-    """The log is open, and a call truncates it. Meanwhile it is not fetched or appended to, and the replica does not
-    lead."""
+    """The log is open and being truncated. Meanwhile it is not fetched or appended to, and the replica does not lead.
+    """
     OFFLINE = "offline"
     """The log directory failed, or the log is damaged. The log stays closed until the broker is restarted."""
     REMOVED = "removed"
@@ -63,7 +63,7 @@ class AppendEvent(Enum):
     READIED = "readied"
     """The log is ready in the current leader epoch."""
     OUTDATED = "outdated"
-    """The log is ready in an earlier leader epoch."""
+    """The log has been made ready, but for an earlier leader epoch."""
     HELD = "held"
     """The role, the log or its files changed: no append may run before the log is made ready again."""
 

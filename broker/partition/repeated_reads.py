@@ -12,8 +12,8 @@ SKIPPED_OFFSETS_MAX = 64
 
 
 class RepeatedReads:
-    """For each reader of one partition, the offset from which the reader last got bytes, and how many times it fetched
-    the same bytes again.
+    """For each reader of one partition: the offset at which its last fetch got bytes, and how many times it fetched the
+    same bytes again.
 
     A consumer that fetches ahead before it parses may alternate between a damaged batch and the end of the log; a
     follower never does. When there are too many readers, the consumer that has been inactive the longest is dropped."""

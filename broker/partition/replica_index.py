@@ -22,7 +22,7 @@ TopicKey = str | UUID
 
 class ReplicaIndex:
     """All hosted replicas. An iteration yields each replica exactly once if the replica is hosted during the whole
-    iteration. All methods are plain calls."""
+    iteration. No method is a coroutine."""
 
     def __init__(self, directories: LogDirectories, newest_image: Callable[[], MetadataImage]) -> None:
         self._directories = directories
@@ -37,13 +37,13 @@ class ReplicaIndex:
         return iter(self._hosted)
 
     def find(self, topic: TopicKey | None, index: int) -> Partition | None:
-        """Return the hosted replica of a topic's name or id, or None."""
+        """Return the hosted replica of this topic (name or id) and partition, or None."""
         hosted = self._by_name.get(topic) if isinstance(topic, str) else self._hosted.topic(topic)  # type: ignore[arg-type]
         return None if hosted is None else hosted.get(index)
 
     def locate(self, topic: str, index: int) -> Partition | ErrorCode:
-        """Return the hosted replica, or the error if there is none: 56 if its directory is offline, 6 if another broker
-        hosts it, 3 if the partition does not exist."""
+        """Return the hosted replica or an error code: 56 if its directory is offline, 6 if another broker hosts it, 3
+        if the partition does not exist."""
         found = self.find(topic, index)
         if found is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR if found.is_offline else found

@@ -24,14 +24,15 @@ SECOND_MS = 1_000
 
 
 def is_throttled(replicas: Sequence[str], index: int, broker_id: int) -> bool:
-    """Return whether a list of `partition:broker`, or `*`, names the replica of this partition on this broker."""
+    """Return whether `replicas`, a list of `partition:broker` pairs or `*`, names this partition's replica on this
+    broker."""
     return EVERY_REPLICA in replicas or f"{index}:{broker_id}" in replicas
 
 
 class ReplicationQuota:
     """The throttle of one direction. `rate_key` is leader.replication.throttled.rate,
-    follower.replication.throttled.rate, or the key for moves between log directories, which has window keys of its own.
-    """
+    follower.replication.throttled.rate, or the key for moves between log directories, which has separate keys for its
+    windows."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class ReplicationQuota:
         self._window_ms = config.integer(window_key) * SECOND_MS
         self._windows_max = config.integer(windows_key)
         self._windows: deque[list[int]] = deque()
-        """[number of the window, bytes in the window], oldest window first."""
+        """Lists of [window number, bytes in the window], oldest window first."""
         self.configure(config)
 
     def configure(self, config: NodeConfig) -> None:

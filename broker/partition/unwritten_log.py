@@ -1,8 +1,8 @@
-"""UnwrittenLog: an empty log that readers see instead of the log of a replica that was never written. It has no folder
-and no file, and replicas share one object.
+"""UnwrittenLog: the empty log that readers see for a replica that was never written. It has no folder and no file, and
+replicas share one object.
 
-Invariant: it reads like a log that was just created, so readers do not notice when the first append creates the real
-log.
+Invariant: it reads like a log that was just created, so readers do not notice when the first append creates a log on
+disk.
 Source: docs/decisions/19-blank-replicas.md.
 """
 
@@ -14,7 +14,7 @@ from kraft.storage.epochs import EpochCache
 
 
 class UnwrittenLog:
-    """An empty log that begins at offset 0. `leader_epoch` is the epoch in which this broker leads the replica, or -1
+    """An empty log whose start offset is 0. `leader_epoch` is the epoch in which this broker leads the replica, or -1
     if another broker leads."""
 
     __slots__ = ("epochs",)

@@ -3,9 +3,9 @@
 Invariants:
 - a response is applied only if fetch offset, leader epoch and status are unchanged since the request was sent (B07);
 - from a response that reports a divergence, only the truncation is applied (B06);
-- a log is truncated to an offset of its own epoch history, never directly to the leader's offset, and never lower than
-  needed; several rounds may be necessary;
-- the follower's high watermark is the leader's, limited to the range of the local log; it may fall (B26).
+- a log is truncated to an offset that follows from the follower's own epoch history, never directly to the leader's
+  offset, and never lower than needed; several rounds may be necessary;
+- the follower's high watermark is the leader's, limited to the range of the local log; it may decrease (B26).
 Source: KIP-101, KIP-279, KIP-595 (truncation on fetch), Kafka's AbstractFetcherThread.
 """
 
@@ -22,7 +22,7 @@ BACKOFF_MS_FIRST = 10
 
 
 class LocalLog(Protocol):
-    """The properties of the local log that the decisions need."""
+    """The properties of the local log that a follower's decisions depend on."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -34,8 +34,8 @@ class LocalLog(Protocol):
     def high_watermark(self) -> int: ...
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """Return the newest local epoch that is not above the given one, and its exclusive end offset; (-1, -1) if the
-        local epoch history has no such epoch."""
+        """Return the newest local epoch that is not above the given epoch, and its exclusive end offset. Return (-1,
+        -1) if the local epoch history has no such epoch."""
         ...
 
 
@@ -71,7 +71,7 @@ class FollowerState:
         self.backoff_ms = 0
 
     def back_off(self, now_ms: int, backoff_ms_max: int) -> None:
-        """Omit the partition from requests for a while. The first backoff is short (metadata is usually a few ms
+        """Omit the partition from fetch requests for a while. The first backoff is short (metadata is usually a few ms
         behind); each further one is twice as long."""
         self.backoff_ms = min(max(2 * self.backoff_ms, BACKOFF_MS_FIRST), backoff_ms_max)
         self.status = FollowerStatus.BACKOFF
@@ -86,12 +86,12 @@ class FollowerState:
 
 def start_offset(log: LocalLog, latest_epoch: int) -> int:
     """Return the offset at which a new follower begins to fetch: its log end, or its high watermark if its log has no
-    epoch to compare."""
+    epoch to compare with the leader's."""
     return log.log_end_offset if latest_epoch != UNDEFINED_EPOCH else log.high_watermark
 
 
 class StepKind(Enum):
-    """What the follower does next after the response for one partition."""
+    """The next action of the follower after the response for one partition."""
 
     IGNORE = "it no longer matters"
     APPEND = "append the records (if any), then take high watermark and log start"
@@ -128,8 +128,8 @@ def decide_answer(
     error: int,
     diverging: tuple[int, int] | None,
 ) -> FollowerStep:
-    """Decide the next step. `error` is the partition's error code. `diverging` is the leader's (epoch, end offset) if
-    the leader reports that the logs diverge."""
+    """Decide the follower's next action. `error` is the partition's error code. `diverging` is the leader's (epoch, end
+    offset) if the leader reports that the logs diverge."""
     if (
         state.status is not FollowerStatus.FETCHING
         or state.fetch_offset != sent.fetch_offset
@@ -166,7 +166,7 @@ def follower_high_watermark(leader_high_watermark: int, log_start_offset: int, l
 
 
 class Resolution(Enum):
-    """Next action for a partition whose fetch offset is out of the leader's range."""
+    """The next action for a partition whose fetch offset is outside the leader's range."""
 
     TRUNCATE = "cut to the offset: the leader ends before us (an unclean election)"
     RESTART = "drop the whole log and begin at the offset: the leader has deleted all that may be in it"
@@ -177,7 +177,7 @@ def decide_out_of_range(
     log_end_offset: int, leader_latest: int, leader_earliest: int | None
 ) -> tuple[Resolution, int] | None:
     """Decide from the leader's latest offset (for a replica: its log end), then from its earliest offset. Return None
-    if `leader_earliest` is None but needed."""
+    if the decision needs `leader_earliest` and it is None."""
     if leader_latest < log_end_offset:
         return Resolution.TRUNCATE, leader_latest
     if leader_earliest is None:

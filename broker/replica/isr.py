@@ -18,7 +18,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class IsrChange(Enum):
-    """Reason for proposing a new in-sync set."""
+    """Reason for a proposal of a new in-sync set."""
 
     EXPAND = "expand"
     SHRINK = "shrink"

@@ -2,17 +2,17 @@
 monotonic ms.
 
 Invariants:
-- the high watermark only rises. It never exceeds the log end of any in-sync member (of the maximal set) or of a replica
-  about to join. It does not move while the committed set has fewer members than the effective min.insync.replicas
-  (KIP-966);
+- the high watermark never decreases. It never exceeds the log end of any in-sync member (of the maximal set) or of a
+  replica about to join. It does not move while the committed set has fewer members than the effective
+  min.insync.replicas (KIP-966);
 - a follower's progress is its fetch offset: it has everything below that offset;
 - a replica is proposed for the in-sync set only when no change is pending, and only once it has reached the high
   watermark and the start of this leader's epoch, in its current incarnation;
-- a replica that the controller removed from the set is neither waited for nor proposed before the registered brokers
-  change or the timer fires. The controller removes a broker from its partitions before it fences the broker or records
-  its shutdown, and rejects proposals of the broker until then;
-- a replica whose log directory is offline is neither waited for nor proposed: it may no longer have the records that it
-  reported.
+- the leader neither waits for nor proposes a replica that the controller removed from the set, until the registered
+  brokers change or the timer fires. The controller removes a broker from its partitions before it fences the broker or
+  records its shutdown, and rejects proposals of the broker until then;
+- the leader neither waits for nor proposes a replica whose log directory is offline: the replica may no longer have the
+  records that it reported.
 Source: KIP-497, KIP-903, KIP-966, Kafka's Partition.
 """
 
@@ -45,7 +45,7 @@ MOVED = LeaderEffects(high_watermark_moved=True)
 
 
 class FollowerProgress:
-    """What the leader knows about the progress of one follower."""
+    """The leader's knowledge of one follower's progress."""
 
     __slots__ = (
         "broker_epoch",
@@ -77,8 +77,7 @@ class FollowerProgress:
         self.broker_epoch = broker_epoch
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
-        """Return whether the follower has reached the leader's log end, or had reached it within the last
-        `lag_ms_max`."""
+        """Return whether the follower has reached the leader's log end now or within the last `lag_ms_max`."""
         return self.end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms_max
 
 
@@ -121,10 +120,10 @@ class LeaderState:
     ) -> None:
         """Begin to lead in `state.leader_epoch`, whose first record will be at `log_end_offset`.
 
-        `own_acked_offset` is the end of the leader's own acknowledged records: its log end, or its synced end if each
-        append must be synced. `removed_by_controller` are the replicas that the controller removed from the in-sync set
-        with this change. `offline` are replicas in offline log directories; they may not join, whatever they reported.
-        """
+        `own_acked_offset` is the end of the records that the leader itself acknowledges: its log end, or its synced end
+        if each append must be synced. `removed_by_controller` are the replicas that the controller removed from the
+        in-sync set with this change. `offline` are replicas in offline log directories; they may not join, whatever
+        they reported."""
         self.local_id = local_id
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log_end_offset
@@ -159,7 +158,7 @@ class LeaderState:
                 self.followers.pop(broker_id, None)
         self.removed_by_controller |= removed_from_isr(
             gone if asked is None else gone & asked.ids, state
-        )  # but not those that this leader itself removed
+        )  # but not the replicas that this leader itself removed
         self.removed_by_controller = self.removed_by_controller.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
@@ -249,8 +248,7 @@ class LeaderState:
 
     def eligible_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
         """Propose replicas that caught up while they were not eligible, or while another proposal was pending. An idle
-        follower's fetch session does not name an unchanged partition again, so its fetches cannot trigger the proposal.
-        """
+        follower does not trigger the proposal, because its fetch session no longer names an unchanged partition."""
         if self.isr.pending is not None or len(self.isr.committed) == len(self.replicas):
             return None
         joining = {
@@ -306,7 +304,8 @@ class LeaderState:
         return len(self.isr.committed) >= self.effective_min_isr
 
     def acknowledgement_error(self) -> ErrorCode:
-        """Return the error for a produce whose last record is below the high watermark."""
+        """Return the error code for a produce request whose last record is below the high watermark; NONE if it
+        succeeded."""
         if self.effective_min_isr <= len(self.isr.maximal):
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -318,7 +317,7 @@ class LeaderState:
         return progress is not None and progress.end_offset == UNKNOWN_OFFSET
 
     def low_watermark(self, log_start_offset: int, alive: Mapping[int, int]) -> int:
-        """Return the lowest log start offset of this replica and of its live followers; -1 if one of them is
+        """Return the lowest log start offset of this replica and its live followers; -1 if one of the offsets is
         unknown."""
         return min(
             [log_start_offset]
@@ -390,8 +389,8 @@ class LeaderState:
 
 
 def removed_from_isr(gone: Iterable[int], state: PartitionState) -> frozenset[int]:
-    """Return the replicas in `gone` that the controller may be about to fence. `state` removed them from the in-sync
-    set; they are still replicas and have their logs."""
+    """Return the replicas in `gone` that the controller may be about to fence: `state` removed them from the in-sync
+    set, but they are still replicas and have their logs."""
     return frozenset(one for one in gone if one in state.replicas and state.directory_of(one) != LOST_DIRECTORY)
 
 

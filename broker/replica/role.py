@@ -1,7 +1,7 @@
 """Decide what a partition's newest state requires of one broker: lead, follow, keep its role, or remove the replica.
 
-Invariant: a state with an older partition epoch than that of the held state changes nothing, because an AlterPartition
-response may have arrived before the metadata. A state with an equal epoch is applied again.
+Invariant: a state whose partition epoch is older than that of the current state changes nothing, because an
+AlterPartition response may have arrived before the metadata. A state with an equal epoch is applied again.
 Source: Kafka's Partition, ReplicaManager.
 """
 
@@ -24,8 +24,8 @@ class RoleChange(Enum):
 
 
 def decide_role(local_id: int, held: PartitionState | None, state: PartitionState | None) -> RoleChange:
-    """Decide the action. `held` is the state on which this broker acts now (None: it hosts no replica). `state` is the
-    state in the image (None: the partition was deleted)."""
+    """Decide the action. `held` is the state on which this broker acts now, or None if it hosts no replica. `state` is
+    the state in the image, or None if the partition was deleted."""
     if state is None or local_id not in state.replicas:
         return RoleChange.REMOVE
     if held is None:

@@ -16,8 +16,8 @@ class ReplicaView(NamedTuple):
 
 
 def select_rack_aware(client_rack: str, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
-    """Return the id of the preferred replica: the leader if it is in the client's rack, else the most caught-up
-    follower in that rack, else the leader."""
+    """Return the id of the preferred replica: the leader if it is in the client's rack. Otherwise it is the most
+    caught-up follower in that rack, or the leader if there is none."""
     if not client_rack or leader.rack == client_rack:
         return leader.broker_id
     near = [replica for replica in followers if replica.rack == client_rack]

@@ -1,4 +1,4 @@
-"""Check a produced batch against its topic's rules, in addition to the checks of `kraft.wire.records.validation`.
+"""Check a produced batch against its topic's rules. `kraft.wire.records.validation` has the checks that need no topic.
 
 Invariants: nothing is changed here. A batch is rejected as a whole, never in part. No batch is appended before its
 records were parsed.
@@ -55,7 +55,7 @@ class BatchRules(NamedTuple):
 
 
 def read_batch(data: memoryview | None, api_version: int) -> tuple[BatchHeader, int] | BatchRefused:
-    """Return header and size of the single batch in `data`, or why there is no such batch.
+    """Return header and size of the single batch in `data`, or the reason why `data` is not a single batch.
 
     A remainder after the batch that is too short to be another batch is ignored."""
     size = 0 if data is None else len(data)
@@ -80,8 +80,8 @@ def _read_unusual(data: memoryview | None, api_version: int) -> tuple[BatchHeade
 
 
 def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
-    """Check the header of the complete batch `data`. Return None if its records may be parsed, otherwise why the batch
-    is rejected."""
+    """Check the header of the complete batch `data`. Return None if its records may be parsed, otherwise the reason to
+    reject the batch."""
     base_offset, _, _, _, _, attributes, delta, _, _, producer_id, _, sequence, count = header
     if (
         not base_offset
@@ -122,7 +122,7 @@ def check_block(
 
 
 def check_size(header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
-    """Reject a batch that does not fit into a segment."""
+    """Return the reason to reject a batch that does not fit into a segment; None if it fits."""
     size = header.batch_length + BATCH_PREFIX_BYTES
     if size <= rules.segment_bytes:
         return None

@@ -39,7 +39,7 @@ loop, and this broker handles the response in one step."""
 
 
 class AlterPartitionQueue:
-    """Proposals that are queued or in flight. `propose` is a plain call; `run` is the only task."""
+    """The proposals that are queued or in flight. `run` is the only coroutine, and runs as one task."""
 
     def __init__(self, loop: Loop, controller: ControllerPort) -> None:
         self._loop = loop
@@ -47,8 +47,8 @@ class AlterPartitionQueue:
         self._queued: dict[Partition, IsrProposal] = {}
         self._wake = trio.Event()
         self.shrinks = 0
-        """Number of in-sync sets that shrank by proposals of leaders on this broker. Beside it: `expands` and failed
-        proposals."""
+        """Number of times that an in-sync set shrank by a proposal of a leader on this broker. `expands` and `failed`
+        count the proposals that added a replica and those that failed."""
         self.expands = 0
         self.failed = 0
 
@@ -82,7 +82,7 @@ class AlterPartitionQueue:
         """Return the queued proposals that are still pending at their leader."""
         batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]] = {}
         while self._queued and len(batch) < PARTITIONS_PER_REQUEST_MAX:
-            # several at once: finding the first entry of a dict is slow after many entries before it were removed
+            # several at once: in a dict, finding the first entry is slow after many entries before it were removed
             for partition in list(islice(self._queued, PARTITIONS_PER_REQUEST_MAX - len(batch))):
                 proposal = self._queued.pop(partition)
                 if partition.leader is not None and partition.leader.isr.pending is proposal:
@@ -112,12 +112,12 @@ class AlterPartitionQueue:
     def _take_answer(
         self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]], answer: AlterPartitionResponse | None
     ) -> tuple[bool, list[Partition]]:
-        """Pass each partition its result. Queue a proposal again if it got no result, or an error that does not decide
-        it.
+        """Pass each partition its result. Queue a proposal again if it got no result, or an error that leaves it
+        undecided.
 
         Return whether the next request may be sent without a pause, and the partitions whose change was rejected
-        because a follower could not join yet. A follower that has caught up changes nothing by fetching, so its fetches
-        would not cause another proposal."""
+        because a follower could not join yet. The leader must propose such a change again: a follower that has caught
+        up changes nothing by fetching, so its fetches trigger no proposal."""
         if answer is None or answer.error_code != ErrorCode.NONE:
             log.info("AlterPartition failed, retrying", error=None if answer is None else answer.error_code)
             self.failed += len(batch)
@@ -129,7 +129,8 @@ class AlterPartitionQueue:
         answers = {(row.topic_id, row.partition_id): row for row in answer.partitions}
         for key, (partition, proposal) in batch.items():
             row = answers.get(key)
-            if row is not None and row.error_code == ErrorCode.NONE:  # the metadata may have shown the change before
+            # the metadata may have contained the change before
+            if row is not None and row.error_code == ErrorCode.NONE:
                 self.shrinks += proposal.change is IsrChange.SHRINK
                 self.expands += proposal.change is IsrChange.EXPAND
             verdict = AnswerVerdict.RETRY if row is None else partition.isr_answered(proposal, _answer(row))

@@ -1,9 +1,9 @@
 """FetchesAwaitingRoles: fetches of partitions whose role in the newest image this broker has not applied yet.
 
 When very many partitions are new, all brokers apply their roles in turns, and a follower may fetch before the leader
-leads. An error response, and the retries after it, would cost both sides more than applying the roles. So such a
-partition is omitted from responses until its role is applied, as if it had not changed. Invariant: every entry is woken
-at the latest when all roles have been applied.
+leads. An error response, and the retries after it, would cost both brokers more than applying the roles. So such a
+partition is omitted from responses until its role is applied, as if it had not changed. Invariant: every waiting entry
+is notified at the latest when all roles have been applied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FetchesAwaitingRoles:
-    """The waiting entries of fetch sessions, by topic id and partition. All methods are plain calls."""
+    """The waiting entries of fetch sessions, by topic id and partition. No method is a coroutine."""
 
     def __init__(self, node_id: int, image: Callable[[], MetadataImage], roles_are_taken: Callable[[], bool]) -> None:
         """`image` is the newest image whose roles are applied, or are being applied."""

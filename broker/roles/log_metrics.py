@@ -26,8 +26,8 @@ def register_log_metrics(
     waiting_logs: Callable[[], Counter[str]],
     flush_ms: Histogram,
 ) -> None:
-    """Register the metrics, once. `waiting_logs()` returns the number of logs that wait to be opened, by log
-    directory."""
+    """Register the metrics of logs and log directories. `waiting_logs()` returns the number of logs that wait to be
+    opened, by log directory."""
 
     def offline() -> Labelled:
         return [({"logDirectory": one.path}, float(not one.is_online)) for one in directories.all]
@@ -49,7 +49,7 @@ def register_log_metrics(
 def _register_log(
     metrics: Metrics, open_logs: Callable[[], Iterable[Partition]], name: str, value: Callable[[Log], float]
 ) -> None:
-    """Register the metrics of each open log. Logs that have not been used since the start have none."""
+    """Register one metric of each open log. A log that was not used since the start is not open and has no metric."""
 
     def read() -> Labelled:
         for partition in open_logs():

@@ -70,8 +70,8 @@ class ReplicaManager:
         log_directory_failed: Callable[[str, UUID, str], None],
     ) -> None:
         """`newest_image()` returns the newest published image. `broker_epoch()` returns the epoch of this registration,
-        -1 before it. `ask_controller` is `ControllerChannel.request`. `log_directory_failed(path, id, why)` reports the
-        directory, or stops the node if none is left."""
+        -1 before the registration. `ask_controller` is `ControllerChannel.request`. `log_directory_failed(path, id,
+        why)` reports the directory, or stops the node if none is left."""
         self.config = config
         self.clock, self.disk = seam.clock, seam.disk
         self.deadlines = Deadlines(seam.clock)
@@ -88,8 +88,8 @@ class ReplicaManager:
 
         # what Fetch uses
         self.woken: dict[WokenRequest, None] = {}
-        """Parked fetches to check at the end of the pass. The dict object never changes, because other parts hold it.
-        """
+        """Parked fetches to check at the end of the pass. The dict object is never replaced, because other objects
+        refer to it."""
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), seam.random.stream("fetch sessions")
         )
@@ -180,7 +180,7 @@ class ReplicaManager:
 
     async def open_directories(self) -> None:
         """Lock and check every log directory, before registration. Set `directories.ids` and `previous_broker_epoch`.
-        Raises DirectoryInUse, ForeignDirectory, and DiskError if the device fails in all of them."""
+        Raises DirectoryInUse or ForeignDirectory, and DiskError if the devices of all directories fail."""
         await open_directories(self.disk, self.directories, self._cluster_id)
         self.previous_broker_epoch = self.directories.previous_broker_epoch
 
@@ -199,7 +199,7 @@ class ReplicaManager:
                     nursery.start_soon(fetcher.run)
                 task_status.started()
                 await trio.sleep_forever()
-            finally:  # before the last task has ended: a closed nursery rejects tasks that a pass may still start
+            finally:  # before the last task has ended: a closed nursery would reject tasks that a pass may still start
                 self._nursery = None
 
     async def load(self, image: MetadataImage) -> None:
@@ -221,8 +221,8 @@ class ReplicaManager:
         self.roles.turns.apply(old, new, delta, then)
 
     async def shutdown(self, *, clean: bool = True) -> None:
-        """Stop after `run` was cancelled: sync and close all logs, write the checkpoints and, last, the clean-shutdown
-        files with the broker epoch.
+        """Stop after `run` was cancelled: sync and close all logs, then write the checkpoints and, last, the
+        clean-shutdown files with the broker epoch.
 
         With `clean` False, only release the locks. If this incarnation was never registered, and so has opened no log,
         also put back the clean-shutdown file of the previous incarnation."""
@@ -254,7 +254,7 @@ class ReplicaManager:
         )
 
     async def _check_lag_forever(self) -> None:
-        """Propose to remove lagging members from in-sync sets, every half of replica.lag.time.max.ms."""
+        """Propose to remove lagging members from in-sync sets. Repeat after every half of replica.lag.time.max.ms."""
         while True:
             await self.clock.sleep_ms(self.host.lag_ms_max / 2)
             self.roles.turns.check_lag()

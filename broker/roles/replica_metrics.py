@@ -112,7 +112,7 @@ def _requests(fetcher: LeaderFetcher) -> float:
 
 
 def count_replicas(hosted: Iterable[Partition]) -> ScanSteps:
-    """Compute all the metrics in COUNTS in one iteration over all replicas."""
+    """Compute all metrics in COUNTS with one iteration over all replicas."""
     total = led = under = under_min = at_min = offline = reassigning = 0
     for partition in hosted:
         if total and not total % PIECES_PER_STEP:
@@ -132,7 +132,7 @@ def count_replicas(hosted: Iterable[Partition]) -> ScanSteps:
 
 
 def in_sync_replicas(partition: Partition) -> int:
-    """Return the number of in-sync replicas, or 0 if this broker does not lead. While the log is not open yet, use the
+    """Return the number of in-sync replicas; 0 if this broker does not lead. While the log is not open yet, return the
     number in the metadata."""
     if partition.state is None or not partition.leads:
         return 0
@@ -146,7 +146,7 @@ def effective_min_isr(partition: Partition) -> int:
 
 
 def _assigned(partition: Partition) -> int:
-    """Return the number of assigned replicas, without those that a reassignment is still adding."""
+    """Return the number of assigned replicas, without replicas that a reassignment is still adding."""
     state = partition.state
     if state is None:
         return 0

@@ -22,7 +22,7 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 class ReplicaPlacement:
-    """Places replicas and opens their logs. All methods are plain calls."""
+    """Places replicas in log directories and opens their logs. No method is a coroutine."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class ReplicaPlacement:
         self._open_soon = open_soon
 
     def place(self, partition: Partition, state: PartitionState, *, is_new: bool) -> None:
-        """Assign a log directory to a new replica. The replica goes offline if it may be in an offline directory.
-        `is_new`: it was assigned to this broker just now, so no directory has data of it."""
+        """Assign a log directory to a replica that this broker did not host yet. The replica goes offline if it may be
+        in an offline directory. `is_new`: it was assigned to this broker just now, so no directory has data of it."""
         topic, index = partition.topic, partition.index
         assigned = state.directory_of(self._node_id)
         directory = self._directories.place(topic, index, assigned, is_new=is_new)
@@ -48,7 +48,8 @@ class ReplicaPlacement:
             log.error("replica may be in a log directory that is offline", topic=topic, partition=index)
             partition.not_placed()
             if assigned in (None, UNASSIGNED_DIRECTORY, *self._directories.ids):
-                self._lost.report(partition)  # the controller does not know that it was in an offline directory
+                # the controller does not know that the replica was in an offline directory
+                self._lost.report(partition)
             return
         partition.placed(directory, is_unwritten=(topic, index) not in directory.held)
         directory.partitions.add(partition)

@@ -1,4 +1,4 @@
-"""ReplicaRemoval: stop a replica that no longer belongs to this broker, then remove its folder."""
+"""ReplicaRemoval: stop a replica that is no longer assigned to this broker, then remove its folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaRemoval:
-    """Removes replicas. `remove` is a plain call."""
+    """Removes replicas. `remove` is not a coroutine."""
 
     def __init__(
         self,

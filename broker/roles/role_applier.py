@@ -1,7 +1,7 @@
 """RoleApplier: apply the partition states of an image to this broker's replicas, which gives each replica its role.
 
-Invariants: a partition leaves its fetcher before its role changes, so a late fetch response has no effect on it.
-Fetching restarts only in a new leader epoch.
+Invariants: a partition is removed from its fetcher before its role changes, so a late fetch response has no effect on
+it. Fetching restarts only in a new leader epoch.
 Source: Kafka's ReplicaManager.
 """
 
@@ -32,7 +32,7 @@ class AssignedPartition(NamedTuple):
 
 
 class RoleApplier:
-    """Applies roles to one broker's replicas. `apply` is a plain call."""
+    """Applies roles to one broker's replicas. `apply` is not a coroutine."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class RoleApplier:
         self._remove = remove
 
     def apply(self, image: MetadataImage, assigned: AssignedPartition) -> None:
-        """Apply the state of one partition in an image. The caller calls `nudge` of the fetchers after all states are
-        applied."""
+        """Apply the state of one partition in an image. After all states are applied, the caller calls `nudge` of the
+        fetchers."""
         topic_id, index, is_new = assigned
         topic = image.topics.get_by_id(topic_id)
         state = None if topic is None else topic.find(index)

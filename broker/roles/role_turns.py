@@ -1,8 +1,8 @@
 """RoleTurns: apply the roles of each newer image in order, in several turns if there are many.
 
-Invariants: deletions are applied first, then leaders, then followers, each by the newest image at that time. If the
-roles of an image fit into one turn, they are applied when `apply` returns. Source: Kafka's BrokerMetadataPublisher,
-ReplicaManager.
+Invariants: deletions are applied first, then leaders, then followers. Each is applied from the image that is newest at
+that time. If the roles of an image fit into one turn, they are applied when `apply` returns. Source: Kafka's
+BrokerMetadataPublisher, ReplicaManager.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RoleTurns:
         await self._turns.finish()
 
     def begin(self, image: MetadataImage) -> None:
-        """Begin with the first image; `load` applies its roles."""
+        """Begin with the first image; `load` then applies its roles."""
         self._take_brokers(image)
         self.image = image
 
@@ -109,7 +109,7 @@ class RoleTurns:
                 yield AssignedPartition(topic_id, partition.index)
 
     def _configured(self, delta: ImageDelta) -> Iterable[Partition]:
-        """Return the replicas whose topics have changed settings."""
+        """Return the replicas of topics whose settings have changed."""
         if any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs):
             return self._hosted
         named = [name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC]
@@ -119,8 +119,8 @@ class RoleTurns:
 def assigned_of(
     node_id: int, old: MetadataImage, new: MetadataImage, delta: ImageDelta
 ) -> Iterator[AssignedPartition | None]:
-    """Yield the partitions of a delta that are assigned to a broker, first those that it leads. Also yield None from
-    time to time during the search, because a broker may have few of very many partitions."""
+    """Yield the partitions of a delta that are assigned to a broker, first those that it leads. Yield None in between
+    during a long search, because a broker may have few of very many partitions."""
     others: list[AssignedPartition] = []
     looked_at = 0
     for topic_id, topic_delta in delta.topics.items():

@@ -1,10 +1,10 @@
 """The DescribeConfigs entry of one key: its value, the source of the value, and its synonyms.
 
 Layers, in decreasing precedence: the topic's own setting, this broker's dynamic setting, the cluster's dynamic setting,
-the node's file, the built-in default. The value is reported as it is parsed, synonyms as they were set, each in its own
-unit. A synonym that has precedence over the key's own broker key is omitted: `log.retention.hours` in a file alone is
-not a synonym of `retention.ms`. The value of a secret is never reported. Source: DescribeConfigsResponse, KIP-226,
-KIP-524, Kafka's ConfigHelper.
+the node's file, the built-in default. The value is reported as it is parsed. Synonyms are reported as they were set, in
+the unit of their keys. A synonym that has precedence over the key's own broker key is omitted: `log.retention.hours` in
+a file alone is not a synonym of `retention.ms`. The value of a secret is never reported. Source:
+DescribeConfigsResponse, KIP-226, KIP-524, Kafka's ConfigHelper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ConfigOrigin(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer that sets a value: the key's name in this layer (a topic key has another name as a broker key), the
-    text, and the source."""
+    value as text, and the source."""
 
     name: str
     value: str | None
@@ -45,7 +45,7 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class DescribedKey:
     """One key in a response. `layers` are its synonyms, in decreasing precedence. `key` is None for a key that Kafka
-    does not define; such a key may be anything, so its value is treated as a secret."""
+    does not define; its value is treated as a secret, because it may be one."""
 
     key: ConfigKey | None
     name: str
@@ -64,7 +64,7 @@ class DescribedKey:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The values at one broker, as text, by layer."""
+    """The settings of one broker as text, layer by layer."""
 
     own: Mapping[str, str]
     cluster: Mapping[str, str]
@@ -104,7 +104,7 @@ def topic_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterato
 
 
 def broker_entries(broker: BrokerLayers) -> Iterator[DescribedKey]:
-    """Return the entries of every broker key, and of all other keys that are set on this broker: keys of single
+    """Return the entries of every broker key and of the additional keys that are set on this broker: keys of single
     listeners, and keys that Kafka does not define."""
     named = {*broker.own, *broker.cluster, *broker.node.properties} - set(BROKER_KEYS)
     for name in [*BROKER_KEYS, *sorted(named)]:

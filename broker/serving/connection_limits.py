@@ -2,12 +2,12 @@
 
 - `max.connections.per.ip` (with overrides for named addresses): a connection above the limit is closed at once.
 - `max.connections`: at the limit, new clients wait, unread, until another connection ends. The inter-broker listener
-  always accepts: the oldest connection of another listener without a request in flight is closed to make room.
+  always accepts. To make room, the oldest connection of another listener without a request in flight is closed.
 - `max.connection.creation.rate`: connections above the rate wait, unread, until the rate allows them (not on the
   inter-broker listener). The rate is a token bucket of one second.
 
-A waiting connection uses a socket but no memory of its own. At most socket.listen.backlog.size connections wait; more
-are closed.
+A waiting connection uses a socket but no further memory. At most socket.listen.backlog.size connections wait; more are
+closed.
 Source: KIP-308, KIP-402, KIP-612, docs/deviations.md.
 """
 
@@ -34,7 +34,7 @@ UNLIMITED = 2**31 - 1
 
 class ConnectionLimits:
     """Decides whether each connection of a broker is read, waits, or is closed. Called when a connection opens or
-    closes. All methods are plain calls."""
+    closes. No public method is a coroutine."""
 
     def __init__(self, config: NodeConfig, clock: Clock, log_limit: LogLimit, start_task: Callable[..., None]) -> None:
         self._inter_broker = config.inter_broker_listener_name
@@ -51,7 +51,7 @@ class ConnectionLimits:
         self._tokens = 1.0
         self._tokens_at_ms = clock.monotonic_ms()
         self._wakes_at_ms = 0.0
-        """Time at which a task checks the queue again. If the time has passed, no task is waiting to check it."""
+        """Time at which a task checks the queue again. A time in the past means that no such task is running."""
         self.configure(config)
 
     def configure(self, config: NodeConfig) -> None:
@@ -103,7 +103,8 @@ class ConnectionLimits:
         return True
 
     def _make_room(self) -> None:
-        """Close the oldest idle connection of another listener; if all of them are busy, the oldest busy one."""
+        """Close the oldest idle connection of another listener. If all connections of other listeners are busy, close
+        the oldest of them."""
         others = [one for one, listener in self._serving.items() if listener != self._inter_broker]
         victim = next((one for one in others if one.in_flight == 0), others[0] if others else None)
         if victim is not None:
@@ -143,8 +144,8 @@ class ConnectionLimits:
         return self._tokens >= 1.0
 
     def _wake_in_time(self) -> None:
-        """Check the queue again when the next token is available. A connection that waits for a free place is instead
-        served when another connection ends."""
+        """Check the queue again when the next token is available. A connection that waits for a free place is read when
+        another connection ends."""
         now_ms = self._clock.monotonic_ms()
         if self._rate and now_ms >= self._wakes_at_ms and len(self._serving) < self._max:
             pause_ms = max(1.0, (1.0 - self._tokens) * 1000 / self._rate)

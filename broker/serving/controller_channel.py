@@ -7,8 +7,8 @@ If a connection ends or a controller answers NOT_CONTROLLER, the request goes to
 If the active controller is too busy for a request (REQUEST_TIMED_OUT), the request is sent to it again. When the leader
 changes while a request is in flight, the request goes to the new leader.
 
-So a request may be carried out twice: a CreateTopics that was committed but not answered gives TOPIC_ALREADY_EXISTS at
-its second try, as with Kafka.
+So a request may be carried out twice: a CreateTopics that was committed but not answered gets TOPIC_ALREADY_EXISTS when
+it is sent again, as with Kafka.
 Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -35,9 +35,9 @@ log = structlog.get_logger("kraft.broker.controller_channel")
 
 BROKER_PURPOSE = "broker"
 """Purpose of the connection by which a controller knows that this process is alive. It carries registration, heartbeats
-and the broker's own requests."""
+and all other requests of the broker itself."""
 FORWARD_PURPOSE = "forward"
-"""Purpose of the separate connection for clients' requests, which may take long."""
+"""Purpose of the connection for forwarded client requests. It is a separate connection because these may take long."""
 RETRY_BACKOFF_MS = 20
 RETRY_BACKOFF_MS_MAX = 100
 REDIAL_BACKOFF_MS_MAX = 1_000
@@ -59,8 +59,7 @@ class ControllerChannel:
         self._peers = peers
         self._silence_ms = config.integer("broker.session.timeout.ms") // 2
         """Milliseconds without received bytes after which a connection is closed, even if the deadline of a request has
-        not passed. This is short enough that a heartbeat on the next connection keeps the session alive (KAFKA-14392).
-        """
+        not passed. It is so short that a heartbeat on the next connection can keep the session alive (KAFKA-14392)."""
         self._listener = config.controller_listener_names[0]
         self._tls = config.dial_tls(self._listener)
         self._leader: int | None = None
@@ -71,15 +70,15 @@ class ControllerChannel:
         """The leader named by a controller that is not active. It is tried once."""
         self._next_candidate = 0
         self._in_flight: dict[trio.Event, tuple[int | None, int | None]] = {}
-        """For each attempt in flight: the event that ends its wait → the node to which it was sent, and the leader
-        epoch."""
+        """For each attempt in flight: the event that ends its wait → the node to which the request was sent, and the
+        leader epoch."""
         self._changed = trio.Event()
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
         """Switch to the leader of a newer epoch. Requests that wait or are in flight now go to that leader.
 
-        This includes requests that were sent to the same node in an earlier term: the node may have lost power, and
-        then nothing reports the end of its connections."""
+        A request that was sent to the same node in an earlier term is also sent again: the node may have lost power,
+        and then nothing reports the end of its connections."""
         if epoch < self._epoch or (epoch == self._epoch and leader_id in (None, self._leader)):
             return
         self._epoch = epoch
@@ -177,8 +176,8 @@ class ControllerChannel:
 
     async def keep_connected(self, greeting: Callable[[], RpcMessage]) -> None:
         """Keep a connection to every controller until cancelled, reconnecting with backoff. `greeting()` is sent on
-        each new connection, so that the controller knows from which broker it comes. The list of controllers is read
-        again whenever there is a new leader, because voters change."""
+        each new connection, so that the controller knows which broker connected. The list of controllers is read again
+        whenever there is a new leader, because voters change."""
         kept: dict[Peer, trio.CancelScope] = {}
         async with trio.open_nursery() as nursery:
             while True:
@@ -211,7 +210,8 @@ class ControllerChannel:
             try:
                 await self._peers.request(peer, greeting(), timeout_ms=REQUEST_TIMEOUT_MS, purpose=BROKER_PURPOSE)
             except PeerRequestFailed:
-                # A new leader is greeted at once: without our connection it would not notice the end of this process.
+                # Send the greeting to a new leader at once: a controller that does not know this broker's connection
+                # would not notice the end of this process.
                 await self._clock.wait_at_most(changed, backoff_ms)
                 backoff_ms = min(2 * backoff_ms, REDIAL_BACKOFF_MS_MAX)
             else:
@@ -248,7 +248,7 @@ class ControllerChannel:
                 over.set()
 
     def _candidate(self) -> Peer | None:
-        """Return the leader's node id. While no leader is known or it does not answer, return each controller in
+        """Return the node id of the leader. If no leader is known or it does not answer, return the next controller in
         turn."""
         controllers = self._controllers()
         first = self._leader if self._epoch > self._suspect_epoch else self._hint
@@ -262,7 +262,7 @@ class ControllerChannel:
         return controllers[self._next_candidate]
 
     def _distrust(self, peer: Peer, named: int) -> None:
-        """Record that this node is not the active controller, and which node it names instead (-1: none)."""
+        """Record that this node is not the active controller, and which node it names as the leader (-1: none)."""
         if peer.node_id == self._leader:
             self._suspect_epoch = self._epoch
         if named >= 0 and named != peer.node_id:
@@ -276,7 +276,7 @@ class ControllerChannel:
 
 
 class ForwardRefused(Exception):
-    """Raised when the controller rejects the envelope itself, not the request in it; `error` is its error code."""
+    """Raised when the controller rejects the envelope, not the request in it; `error` is the envelope's error code."""
 
     def __init__(self, error: ErrorCode) -> None:
         super().__init__(f"the controller refused to handle the forwarded request: {error.name}")

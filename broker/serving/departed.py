@@ -1,9 +1,9 @@
 """DepartedBrokers: keep listing brokers to clients for a while after they were fenced.
 
 In Kafka a dead broker stays in Metadata responses until its session timeout, long after clients have moved away from
-it. The fast fencing of this project would remove the broker in the same response that names the new leader. librdkafka
-may then drop the partition that it has just moved, together with the broker (seen with 2.16: it retries only after a
-second).
+it. This project fences a dead broker much sooner, which would remove it in the same response that names the new leader.
+librdkafka may then drop the partition that it has just moved, together with the broker (seen with 2.16: it retries only
+after a second).
 
 So a broker stays listed for its session timeout after it was fenced. It leads no partition, and its replicas are
 reported as offline.
@@ -33,7 +33,8 @@ class DepartedBrokers:
                 self._until[broker_id] = (self._clock.monotonic_ms() + self._grace_ms, before)
 
     def listed(self) -> list[BrokerRegistration]:
-        """Return the brokers that are still listed, as they were before they were fenced, by id."""
+        """Return the fenced brokers that are still listed, by id, with their registrations from before they were
+        fenced."""
         if not self._until:
             return []
         now_ms = self._clock.monotonic_ms()

@@ -32,7 +32,7 @@ class DynamicConfigs:
         self._listeners: list[ChangeListener] = []
 
     def on_change(self, listener: ChangeListener) -> None:
-        """Register a callback that gets the newest node settings whenever they change."""
+        """Register a callback that gets the changed node settings whenever they change."""
         self._listeners.append(listener)
 
     def apply(self, new: MetadataImage, delta: ImageDelta) -> None:

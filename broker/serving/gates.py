@@ -1,8 +1,8 @@
-"""Gates: the three gates that every request passes: authorization, throttling, and memory.
+"""Gates: the three checks that every request passes: authorization, throttling, and memory.
 
 The only implementations so far allow everything and set no quota. They are called at the places that the protocol
-requires (authorization comes before the check for existence), so a real authorizer changes only this module. Codes are
-those of Kafka's AclOperation and ResourceType. Source: Kafka's Authorizer, ClientQuotaManager, AclOperation,
+requires (authorization comes before the check for existence), so adding an authorizer changes only this module. Codes
+are those of Kafka's AclOperation and ResourceType. Source: Kafka's Authorizer, ClientQuotaManager, AclOperation,
 ResourceType.
 """
 
@@ -111,7 +111,7 @@ class Authorizer(Protocol):
 
 
 class Quotas(Protocol):
-    """Counts what clients use, and throttles them."""
+    """Counts the clients' use of the broker, and throttles clients."""
 
     def record(self, session: Session, kind: QuotaKind, amount: int) -> int:
         """Count `amount`. Return the number of milliseconds for which the connection must be muted; 0 if it must not
@@ -139,8 +139,8 @@ class NoQuotas:
 OPENERS_MAX = 3
 """Maximum number of requests that decompress stored batches at the same time; further requests wait."""
 OPENING_BYTES = 8 * 1024 * 1024
-"""Memory charged to the budget for one request that decompresses stored batches, or for a round of compaction: one
-batch, and the window of its codec."""
+"""Bytes charged to the memory budget for one request that decompresses stored batches, or for a round of compaction.
+They cover one batch and the window of its codec."""
 
 
 class Gates:
@@ -158,15 +158,15 @@ class Gates:
 
     @asynccontextmanager
     async def opening(self) -> AsyncIterator[None]:
-        """Wait for permission to decompress stored batches; their memory is charged to the budget while the block
-        runs."""
+        """Wait for permission to decompress stored batches. While the `async with` block runs, their memory is charged
+        to the budget."""
         async with self._openers:
             with self.counting(OPENING_BYTES):
                 yield
 
     @contextmanager
     def counting(self, count: int) -> Iterator[None]:
-        """Charge this many bytes to the memory budget while the block runs. The budget cannot reject them."""
+        """Charge this many bytes to the memory budget while the `with` block runs. The budget cannot reject them."""
         self.memory.take(count)
         try:
             yield
@@ -178,7 +178,7 @@ class Gates:
         return self.authorizer.authorize(session, operation, resource)
 
     def authorize_topic(self, session: Session, operation: Operation, topic: str) -> bool:
-        """Return whether this session is allowed this operation on the topic of this name."""
+        """Return whether this session is allowed this operation on this topic."""
         return self.authorizer.authorize(session, operation, Resource(ResourceType.TOPIC, topic))
 
     def authorize_cluster(self, session: Session, operation: Operation) -> bool:

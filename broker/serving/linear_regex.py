@@ -1,9 +1,9 @@
-"""LinearRegex: regular expressions of clients, matched in time linear in the text.
+"""LinearRegex: regular expressions from clients, matched in time that is linear in the length of the text.
 
-A pattern of a client must not hold up the event loop, as a backtracking engine can. So a pattern becomes an automaton
-(Thompson's construction), whose states are followed all at once. Supported: literals, `.`, classes, groups, `|`, `*`,
-`+`, `?`, `{m,n}`, lazy forms of these, `^`, `$`, and the escapes d, D, s, S, w, W and those of punctuation. What needs
-backtracking is rejected, as in RE2: backreferences and look-around.
+A client's pattern must not block the event loop, as it could with a backtracking engine. So a pattern becomes a
+nondeterministic automaton (Thompson's construction), and a match follows all its current states at once. Supported:
+literals, `.`, classes, groups, `|`, `*`, `+`, `?`, `{m,n}`, lazy forms of these, `^`, `$`, and the escapes d, D, s, S,
+w, W and those of punctuation. Patterns that need backtracking are rejected, as in RE2: backreferences and look-around.
 Source: KIP-1152, Kafka's TransactionStateManager.
 """
 
@@ -17,37 +17,38 @@ PATTERN_CHARS_MAX = 1_000
 STATES_MAX = 2_000
 REPEATS_MAX = 1_000
 CACHED_STEPS_MAX = 10_000
-"""Transitions that are remembered; then they are forgotten, so that memory is bounded."""
+"""Maximum number of cached transitions. At the limit the cache is emptied, so that its memory is bounded."""
 
 Accepts = Callable[[str], bool]
 
 
 class InvalidPattern(Exception):
-    """The pattern is malformed, too large, or not supported; the text says which."""
+    """Raised for a pattern that is malformed, too large, or not supported; the message says which."""
 
 
 @dataclass(slots=True, eq=False)
 class State:
-    """One state. `accepts` is None in a state that consumes no character; `following` are its successors."""
+    """One state of the automaton. `accepts` is None in a state that consumes no character; `following` are its
+    successors."""
 
     accepts: Accepts | None = None
     following: list[State] = field(default_factory=list)
     at_start: bool = False
-    """Passed only before the first character."""
+    """Whether the state can be passed only before the first character."""
     at_end: bool = False
-    """Passed only behind the last one."""
+    """Whether the state can be passed only after the last character."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """A part of the automaton: entered at `first`, left from `last`."""
+    """A part of the automaton, which is entered at `first` and left from `last`."""
 
     first: State
     last: State
 
 
 class LinearRegex:
-    """A compiled pattern. Raises InvalidPattern."""
+    """A compiled pattern. The constructor raises InvalidPattern."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_CHARS_MAX:
@@ -59,7 +60,7 @@ class LinearRegex:
         self._steps: dict[tuple[frozenset[State], str], frozenset[State]] = {}
 
     def matches(self, text: str) -> bool:
-        """Return whether the whole text matches."""
+        """Return whether the pattern matches the whole text."""
         states = _closure({self._first}, is_start=True, is_end=not text)
         for number, char in enumerate(text, 1):
             is_end = number == len(text)
@@ -83,7 +84,7 @@ def _next(states: frozenset[State], char: str, *, is_end: bool) -> frozenset[Sta
 
 
 def _closure(states: set[State], *, is_start: bool, is_end: bool) -> frozenset[State]:
-    """Return the states that are reached without a character."""
+    """Return these states and all states that are reached from them without consuming a character."""
     found: set[State] = set()
     open_states = list(states)
     while open_states:
@@ -183,14 +184,14 @@ class PatternParser:
         bounds = self._bounds()
         if bounds is None:
             return piece
-        self._skip("?")  # a lazy form matches the same texts
+        self._skip("?")  # the lazy form of a repetition matches the same texts
         if self._bounds() is not None:
             raise InvalidPattern(f"two repetitions at {self._position}")
         after = self._position
         low, high = bounds
         pieces = [piece]
         wanted = max(low, 1) if high is None else max(high, 1)
-        while len(pieces) < wanted:  # each copy has states of its own: the atom is read again
+        while len(pieces) < wanted:  # each copy needs separate states, so the atom is parsed again
             self._position = begin
             pieces.append(self._atom())
             if self._position != end:
@@ -199,7 +200,8 @@ class PatternParser:
         return self._joined(pieces, low, high)
 
     def _joined(self, pieces: list[Piece], low: int, high: int | None) -> Piece:
-        """Return `low` to `high` passes through these copies of one piece; without `high`, the last one repeats."""
+        """Return a piece that passes `low` to `high` of these copies in turn. If `high` is None, the last copy may
+        repeat."""
         first, last = self._state(), self._state()
         if high == 0:
             first.following.append(last)
@@ -216,7 +218,7 @@ class PatternParser:
         return Piece(first, last)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Read a repetition: its bounds, or None if there is none here."""
+        """Read the bounds of a repetition; return None if there is no repetition at this position."""
         if self._skip("*"):
             return 0, None
         if self._skip("+"):

@@ -1,6 +1,6 @@
 """Loop: the services of the event loop that every part of the data plane needs.
 
-A part gets the Loop and the one to three callables that it uses, so a test can create the part with fakes. All calls
+Each part gets the Loop and the one to three callables that it uses, so a test can create the part with fakes. All calls
 are made on the loop; only `clock.sleep_ms` and the offloaded calls of `disk` suspend.
 """
 

@@ -1,8 +1,8 @@
 """The purgatory: operations that wait, and the one timer for their deadlines.
 
 A parked operation is a slotted object that is completed by a direct call, once. There is no task, event or channel per
-request. Deadlines are kept in coarse buckets, from which a completed operation removes itself. So a burst of produces
-with 30-second timeouts leaves nothing behind. Source: Kafka's DelayedOperation.
+request. Deadlines are kept in coarse buckets, from which a completed operation removes itself. So completed produce
+requests do not wait in memory for their 30-second timeouts. Source: Kafka's DelayedOperation.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class Parked:
 
     @abstractmethod
     def expire(self) -> None:
-        """Answer with what is available, because the deadline has passed. Called once, after removal from the timer."""
+        """Answer with the results so far, because the deadline has passed. Called once, after removal from the
+        timer."""
 
 
 class Deadlines:
-    """The timer of parked operations. `run` is its task; `add` and `remove` are plain calls."""
+    """The timer of parked operations. Its task is `run`, which is the only coroutine."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +53,7 @@ class Deadlines:
         return Counter(one.delayed_operation for bucket in self._buckets.values() for one in bucket)
 
     def add(self, operation: Parked, deadline_ms: int) -> None:
-        """Expire `operation` soon after `deadline_ms` (monotonic), unless it is removed before."""
+        """Park `operation`: call its `expire` soon after `deadline_ms` (monotonic), unless it is removed before."""
         number = deadline_ms // BUCKET_MS + 1
         operation.bucket = number
         bucket = self._buckets.get(number)
@@ -65,7 +66,7 @@ class Deadlines:
             bucket[operation] = None
 
     def remove(self, operation: Parked) -> None:
-        """Remove a completed operation. No effect if the operation is not parked."""
+        """Remove a completed operation. No effect if it is not parked."""
         bucket = self._buckets.get(operation.bucket)
         if bucket is not None:
             bucket.pop(operation, None)

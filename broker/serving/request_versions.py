@@ -1,7 +1,7 @@
 """Convert messages between handlers and the wire: a request to its newest class, a response to the requested version.
 Also build responses that contain only an error.
 
-Handlers are written once, for the newest message classes; kraft.wire converts from and to older versions.
+Handlers are written for the newest message classes; kraft.wire converts from and to older versions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Session: the peer of a connection, one frozen value per connection (and client id), created at accept and passed to
-every handler.
+"""Session: the peer of a connection, as one frozen value per connection (and client id). It is created when the
+connection is accepted, and passed to every handler.
 
-Invariant: no handler learns about its peer in any other way, so authorization and quotas see the peer of the actual
+Invariant: handlers learn about their peer in no other way, so authorization and quotas see the peer of the actual
 connection.
 """
 

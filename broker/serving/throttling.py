@@ -1,4 +1,6 @@
-"""KIP-219: a client over its quota gets its response at once; then its connection is not read for the throttle time."""
+"""Throttling: a client over its quota gets its response at once; then its connection is not read for the throttle time
+(KIP-219).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Turns: work of many small pieces, done on the event loop in order, a few milliseconds at a time.
 
-Work that fits into one turn is done at once, so small work is complete when `start` returns. Other tasks run between
-two turns. Source: docs/decisions/19-blank-replicas.md, docs/decisions/26-long-requests.md.
+Work that fits into one turn is done at once, so a small amount of work is complete when `start` returns. Other tasks
+run between two turns. Source: docs/decisions/19-blank-replicas.md, docs/decisions/26-long-requests.md.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ Steps = Generator[None, None, None]
 """Iterator that does work in steps: each `yield` ends a step, which takes some milliseconds at most."""
 
 TURN_NS_MAX = 5_000_000
-"""Maximum nanoseconds of a turn, not counting its last piece. Other tasks wait at most this long, plus that piece."""
+"""Maximum nanoseconds of a turn, without the piece that exceeds them. Other tasks wait at most this long, plus that
+piece."""
 STEP_PIECES_MAX = 5_000
 
 
 class Turns:
-    """A queue of pieces of work. `after_turn` is called at the end of each turn in which work was done."""
+    """A queue of pieces of work. `after_turn` is called at the end of each turn that did work."""
 
     def __init__(self, clock: Clock, start_task: Callable[..., None], after_turn: Callable[[], None]) -> None:
         self._clock = clock
@@ -40,13 +41,13 @@ class Turns:
         return not self._queue
 
     def add(self, work: Callable[[T], None], pieces: Iterable[T | None]) -> None:
-        """Do `work` for each of `pieces`, after the pieces added before. Pieces are requested one by one. No work is
-        done for a piece that is None: with it, a generator that searches long for its next piece allows the turn to
-        end."""
+        """Do `work` for each of `pieces`, after the pieces added before. Pieces are taken from the iterator one by one.
+        A piece that is None needs no work: a generator that searches long for its next piece yields None so that the
+        turn can end."""
         self._queue.append((work, iter(pieces)))
 
     def start(self) -> None:
-        """Run one turn now; a task runs the others, if any pieces remain. No effect when called inside a turn."""
+        """Run one turn now. If pieces remain, a task runs further turns. No effect when called inside a turn."""
         if not (self._is_running or self._is_in_turn) and self._take():
             self._is_running = True
             self._start_task(self._take_next_turns)
@@ -59,7 +60,7 @@ class Turns:
 
     async def _take_next_turns(self) -> None:
         try:
-            while self._queue:  # including pieces added while the last checkpoint let others run
+            while self._queue:  # including pieces that other tasks added during the last checkpoint
                 await self.finish()
         finally:
             self._is_running = False
@@ -93,8 +94,8 @@ class Turns:
 
 
 async def in_steps(pieces: Iterable[T]) -> AsyncIterator[T]:
-    """Yield each of `pieces`, with a checkpoint after every STEP_PIECES_MAX pieces, for work of which even thousands of
-    pieces take less than a turn."""
+    """Yield each of `pieces`, with a checkpoint after every STEP_PIECES_MAX pieces. For work so small that even
+    thousands of pieces take less than a turn."""
     for number, piece in enumerate(pieces, 1):
         yield piece
         if not number % STEP_PIECES_MAX:

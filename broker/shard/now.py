@@ -1,4 +1,4 @@
-"""The time of a call of a state machine, which reads no clock itself."""
+"""Now: the time that the caller passes to a state machine, which reads no clock itself."""
 
 from __future__ import annotations
 

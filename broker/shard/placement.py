@@ -1,4 +1,4 @@
-"""Compute which partition of an internal topic stores a key, and so which broker coordinates it.
+"""Compute which partition of an internal topic stores a key; the leader of that partition is the key's coordinator.
 
 Every Kafka client and broker must agree, so the hash is Java's `String.hashCode`, over UTF-16 code units.
 Source: Kafka's GroupCoordinatorService.
@@ -19,7 +19,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """Return the partition that stores `key`. The smallest hash value, which has no positive counterpart, counts as
-    0."""
+    """Return the partition that stores `key`. The smallest 32-bit hash value, whose absolute value does not fit into 32
+    bits, counts as 0."""
     value = java_hash(key)
     return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -21,7 +21,7 @@ class Timers(Generic[TimerT]):
     def __init__(self) -> None:
         self._deadlines: dict[TimerT, int] = {}
         self._queued: dict[TimerT, int] = {}
-        """For each timer in the heap, the earliest time of its heap entries."""
+        """Timer → earliest time of its entries in the heap."""
         self._heap: list[tuple[int, int, TimerT]] = []
         self._count = 0
 
@@ -41,7 +41,8 @@ class Timers(Generic[TimerT]):
 
     @property
     def next_ms(self) -> int | None:
-        """Return when to call `pop_due` next. Perhaps no timer is due then, because deadlines may have moved."""
+        """Return the time at which to call `pop_due` next. No timer may be due at that time, because deadlines may have
+        moved."""
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerT | None:

@@ -1,8 +1,8 @@
-"""Entries of a coordinator's topic that belong to a transaction of a producer, and the markers that decide them.
+"""Entries of a coordinator's topic that belong to a producer's transaction, and the markers that commit or abort them.
 
-Only `__consumer_offsets` has such batches: the offsets that a transaction commits. A state machine writes a
-TransactionalBatch or a MarkerBatch, each as the only entry of its step. The state, live or replayed, gets their
-content as StagedEntry and TransactionEnd.
+Only `__consumer_offsets` has such entries: the offsets that a transaction commits. A state machine writes a
+TransactionalBatch or a MarkerBatch, each as the only entry of its step. The state gets the contents as StagedEntry and
+TransactionEnd, both after a write and when it is loaded from the log.
 Source: KIP-98, TxnOffsetCommitRequest, WriteTxnMarkersRequest.
 """
 
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 
 class TransactionalBatch(NamedTuple):
-    """A batch of a producer's transaction, to be appended. `verification` is that of the partition's log."""
+    """A batch of a producer's transaction, to be appended. `verification` is the result of verifying the transaction at
+    the partition's log."""
 
     producer_id: int
     producer_epoch: int
@@ -21,8 +22,8 @@ class TransactionalBatch(NamedTuple):
 
 
 class MarkerBatch(NamedTuple):
-    """The marker of a producer's transaction, to be appended. `transaction_version` is that of the transaction; 0 if it
-    is not known."""
+    """The marker of a producer's transaction, to be appended. `transaction_version` is the transaction's version; 0 if
+    it is not known."""
 
     producer_id: int
     producer_epoch: int
@@ -32,7 +33,7 @@ class MarkerBatch(NamedTuple):
 
 
 class StagedEntry(NamedTuple):
-    """An entry that counts once its transaction commits. `offset` is the log offset of its record."""
+    """An entry that takes effect only when its transaction commits. `offset` is the log offset of its record."""
 
     producer_id: int
     offset: int
@@ -40,14 +41,15 @@ class StagedEntry(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """The transaction of this producer ends here."""
+    """The end of a producer's transaction: the marker as the state sees it."""
 
     producer_id: int
     is_commit: bool
 
 
 def entries_in_log(written: Any, end_offset: int) -> tuple[Any, ...]:
-    """Return what a batch, which ends at this log offset, adds to the state."""
+    """Return the entries that an appended batch adds to the state. `end_offset` is the log end offset after the
+    batch."""
     if isinstance(written, MarkerBatch):
         return (TransactionEnd(written.producer_id, written.is_commit),)
     if isinstance(written, TransactionalBatch):

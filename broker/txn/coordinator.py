@@ -1,9 +1,9 @@
 """TransactionCoordinator: the state machine of one partition of `__transaction_state`, as its driver calls it.
 
-The driver calls `handle` for a request, `fire` for a timer, `marked` for a marker that is written, `stored` and
-`failed` for the remaining work of an earlier step. Each returns a Step. After a step with entries the driver calls
-`appended`, or `failed` for each of its `after`, before the next call. Calls come one at a time, in the order of the
-log. Nothing here waits, draws random numbers or reads a clock.
+The driver calls `handle` for a request, `fire` for a timer, and `marked` for a marker that is written. When the batch
+of an earlier step is committed or has failed, it calls `stored` or `failed` for the step's remaining work. Each call
+returns a Step. If the step has entries, the driver calls `appended`, or `failed` for each item of `after`, before the
+next call. Calls come one at a time, in the order of the log. Nothing here waits, draws random numbers or reads a clock.
 Source: KIP-98, KIP-890, Kafka's TransactionCoordinator and TransactionStateManager.
 """
 
@@ -42,11 +42,11 @@ from kraft.wire.error_codes import ErrorCode
 
 EXPIRED_PER_STEP = 1_000
 EXPIRED_CHARS_PER_STEP = 100_000
-"""Maximum length of the ids removed in one step, so that their records fit into one batch."""
+"""Maximum total length of the ids removed in one step, in characters, so that their records fit into one batch."""
 
 
 class TransactionCoordinator:
-    """One partition's transactional ids, from the end of loading to `unload`."""
+    """The transactional ids of one partition, from the end of loading to `unload`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class TransactionCoordinator:
         take_producer_id: Callable[[], int | None],
         counts: TransactionCounts | None = None,
     ) -> None:
-        """`state`: the last value of each transactional id in the log below `end_offset`."""
+        """`state` has the last value of each transactional id in the log below `end_offset`."""
         counts = counts or TransactionCounts()
         self._shard = TransactionShard(settings, state, end_offset, take_producer_id, counts)
 
@@ -64,26 +64,26 @@ class TransactionCoordinator:
 
     @property
     def end_offset(self) -> int:
-        """Log offset where the next batch must go."""
+        """Offset at which the next batch must be appended."""
         return self._shard.end_offset
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
-        """To be read only."""
+        """The transactions of this partition by transactional id; callers must not change the mapping."""
         return self._shard.transactions
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When to call `fire`, on the monotonic clock; None for never."""
+        """Time on the monotonic clock at which to call `fire`; None if no timer is set."""
         return self._shard.timers.next_ms
 
     def set_transaction_version(self, level: int) -> None:
-        """The finalized level of the feature transaction.version."""
+        """Set the finalized level of the feature transaction.version."""
         self._shard.transaction_version = level
 
     def begin(self, now: Now) -> Step:
-        """Continue what the previous coordinator had begun: timeouts of open transactions, and all markers of decided
-        ones. Everything that was loaded is committed."""
+        """Continue the transactions that the previous coordinator left: set the timeouts of open ones, and send all
+        markers of decided ones. Everything that was loaded is committed."""
         builder = StepBuilder(now)
         for transaction in self._shard.transactions.values():
             value = transaction.value
@@ -94,14 +94,14 @@ class TransactionCoordinator:
         return builder.step()
 
     def appended(self, entries: Iterable[TransactionLogEntry], end_offset: int) -> None:
-        """A step's entries are in the log, which now ends at `end_offset`."""
+        """Record that a step's entries are in the log, which now ends at `end_offset`."""
         self._shard.end_offset = end_offset
 
     def advance(self, high_watermark: int) -> None:
-        """Nothing is read from uncommitted records: values change in `stored` alone."""
+        """Do nothing: only `stored` changes values, so no value depends on uncommitted records."""
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        """One request."""
+        """Process one request."""
         builder, shard = StepBuilder(now), self._shard
         match request:
             case InitRequest():
@@ -119,7 +119,7 @@ class TransactionCoordinator:
         return builder.step()
 
     def fire(self, now: Now) -> Step | None:
-        """One timer that is due; None if there is none."""
+        """Process one timer that is due. Return None if none is due."""
         timer = self._shard.timers.pop_due(now.monotonic_ms)
         if timer is None:
             return None
@@ -130,13 +130,13 @@ class TransactionCoordinator:
         return builder.step()
 
     def marked(self, transactional_id: str, attempt: int, partition: TopicPartition, now: Now) -> Step:
-        """The marker of this partition is written, or the partition is gone from the metadata."""
+        """Record that the marker of this partition is written, or that the metadata no longer have the partition."""
         builder = StepBuilder(now)
         marked(self._shard, transactional_id, attempt, partition, builder)
         return builder.step()
 
     def stored(self, after: Written, now: Now) -> Step:
-        """The high watermark has passed the batch of this."""
+        """Apply a write, because the high watermark has passed its batch."""
         builder = StepBuilder(now)
         transaction, pending = self._written(after)
         if transaction is None or pending is None:
@@ -153,7 +153,8 @@ class TransactionCoordinator:
         return builder.step()
 
     def failed(self, after: Written, error: ErrorCode, now: Now) -> Step:
-        """The batch of this was not appended, or its partition has moved: the id keeps its value."""
+        """Drop a write, because its batch was not appended or the log's partition has moved. The transactional id keeps
+        its value."""
         builder = StepBuilder(now)
         transaction, pending = self._written(after)
         if transaction is None or pending is None:
@@ -168,8 +169,8 @@ class TransactionCoordinator:
         return builder.step()
 
     def late(self, after: Written, error: ErrorCode, now: Now) -> Step:
-        """The reply is due before the high watermark has passed the batch. The write continues, and its outcome counts.
-        The client does not know the outcome and must retry."""
+        """Reply with an error, because the high watermark has not passed the batch in time. The write continues, and
+        its outcome counts. The client does not know the outcome and must retry."""
         builder = StepBuilder(now)
         _, pending = self._written(after)
         if pending is not None and pending.ticket is not None and pending.request is not None:
@@ -219,7 +220,7 @@ class TransactionCoordinator:
         return transaction, transaction.pending
 
     def _entered(self, transaction: Transaction, value: TransactionValue, builder: StepBuilder) -> None:
-        """What follows from a state that is committed now."""
+        """Do what the new state requires, now that its record is committed."""
         shard = self._shard
         if value.state is TransactionState.ONGOING:
             shard.set_timeout(transaction, builder)
@@ -246,7 +247,7 @@ class TransactionCoordinator:
         elif completion is not None and not completion.left:
             complete(shard, transaction, builder)
 
-    # questions
+    # replies to describe and list requests
 
     def _described(self, transactional_id: str) -> DescribeTransactionReply:
         transaction = self._shard.transactions.get(transactional_id)

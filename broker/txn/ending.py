@@ -1,11 +1,12 @@
 """The end of a transaction: the decision, the markers, and the record that all markers are written.
 
-The order is that of two-phase commit. PREPARE_COMMIT or PREPARE_ABORT is committed first; from there the outcome is
-decided. Then the reply is sent and markers are written to every partition. When all leaders have confirmed theirs,
-COMPLETE_COMMIT or COMPLETE_ABORT is written, and the next transaction may begin.
+The order is that of two-phase commit. When the record PREPARE_COMMIT or PREPARE_ABORT is committed, the outcome is
+decided. Then the reply is sent, and markers are written to every partition. When all leaders have confirmed their
+markers, COMPLETE_COMMIT or COMPLETE_ABORT is written, and the next transaction may begin.
 
-With transaction.version 2 the Prepare record raises the epoch, so that a late EndTxn of this transaction cannot end the
-next one. Where the epochs of the producer id are used up, it names the next producer id, which Complete switches to.
+With transaction.version 2 the Prepare record also raises the producer epoch, so that a late EndTxn of this transaction
+cannot end the next one. If the epochs of the producer id are used up, the Prepare record names the next producer id,
+and the Complete record switches to it.
 Source: KIP-98, KIP-890, Kafka's TransactionCoordinator and TransactionMarkerChannelManager.
 """
 
@@ -24,7 +25,7 @@ from kraft.seam import require
 from kraft.wire.error_codes import ErrorCode
 
 FIRST_BUMPING_VERSION = 2
-"""transaction.version from which the end of each transaction raises the epoch (KIP-890, part 2)."""
+"""Lowest transaction.version at which the end of each transaction raises the producer epoch (KIP-890, part 2)."""
 
 COMPLETES: Mapping[TransactionState, TransactionState] = MappingProxyType(
     {
@@ -51,7 +52,10 @@ PLAIN_OUTCOMES: Outcomes = MappingProxyType(
         (TransactionState.EMPTY, ABORT): ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""EndTxn 0 to 4, by state and request. NONE answers a retry of an end that is complete. ONGOING is absent: it ends."""
+"""Response to EndTxn 0 to 4, by the state of the transaction and by whether the request commits.
+
+NONE answers a retry of an EndTxn that is complete. ONGOING is absent, because there the request ends the transaction.
+"""
 
 RETRY_OUTCOMES: Outcomes = MappingProxyType(
     {
@@ -65,12 +69,14 @@ RETRY_OUTCOMES: Outcomes = MappingProxyType(
         (TransactionState.COMPLETE_ABORT, ABORT): ErrorCode.NONE,
     }
 )
-"""EndTxn 5 with the epoch before the stored one: the request was carried out, and its reply was lost. Any other state
-has not been reached by such a request, so its producer is fenced."""
+"""Response to an EndTxn 5 whose epoch is the one before the stored epoch, by state and by whether the request commits.
+
+The first such request was carried out and its reply was lost, so this one is a retry. In a state that is not listed,
+the request cannot be such a retry, and its producer is fenced."""
 
 
 def end_transaction(shard: TransactionShard, request: EndRequest, ticket: Ticket, builder: StepBuilder) -> None:
-    """Commit or abort, and reply when the decision is committed; or reply why not."""
+    """Commit or abort the transaction, and reply when the decision is committed. Otherwise reply with an error."""
     transaction = shard.transactions.get(request.transactional_id)
     if transaction is None or transaction.value is None:
         builder.reply(ticket, EndReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -135,7 +141,7 @@ def _end_bumping(
 
 
 def _is_retry(value: TransactionValue, request: EndRequest) -> bool:
-    """The request's epoch is the one before the stored epoch."""
+    """Return whether the request has the epoch before the stored epoch."""
     if request.producer_id == value.producer_id:
         return request.producer_epoch + 1 == value.producer_epoch
     was_rotated = request.producer_id == value.previous_producer_id and value.producer_epoch == 0
@@ -150,8 +156,8 @@ def _end_current(
     ticket: Ticket,
     builder: StepBuilder,
 ) -> None:
-    """A request with the stored identity. An abort without an open transaction still raises the epoch: the producer may
-    have sent batches that never arrived."""
+    """End the transaction for a request with the stored producer id and epoch. An abort without an open transaction
+    raises the epoch too, because the producer may have sent batches that have not arrived yet."""
     if value.state.is_prepared:
         builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
         return
@@ -186,7 +192,8 @@ def _prepared(value: TransactionValue, builder: StepBuilder, *, is_commit: bool)
 
 
 def _bumped(shard: TransactionShard, value: TransactionValue) -> TransactionValue | None:
-    """With the next epoch, and the next producer id where this was the last usable epoch; None if there is no id."""
+    """Return the value with the next epoch. If the epoch was the last usable one, name the next producer id as well;
+    return None if no producer id is available."""
     next_producer_id = NO_PRODUCER_ID
     if value.producer_epoch >= LAST_USABLE_EPOCH:
         taken = shard.take_producer_id()
@@ -201,15 +208,15 @@ def _bumped(shard: TransactionShard, value: TransactionValue) -> TransactionValu
 
 
 def _next_identity(value: TransactionValue) -> tuple[int, int]:
-    """The identity after the transaction is complete."""
+    """Return the producer id and epoch that are valid after the transaction is complete."""
     if value.next_producer_id != NO_PRODUCER_ID:
         return value.next_producer_id, 0
     return value.producer_id, value.producer_epoch
 
 
 def fence(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> bool:
-    """Abort an open transaction with a higher epoch, so that its producer can write no more. False if there is no
-    producer id at hand for it."""
+    """Abort an open transaction with a higher epoch, so that its producer can no longer write. Return False if this
+    needs a new producer id and none is available."""
     value = transaction.value
     require(value is not None and value.state is TransactionState.ONGOING, "only an open transaction is fenced")
     assert value is not None
@@ -229,7 +236,8 @@ def fence(shard: TransactionShard, transaction: Transaction, builder: StepBuilde
 
 
 def begin_completion(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> None:
-    """The decision is committed: write the markers; without partitions the transaction is complete."""
+    """Write the markers of a transaction whose decision is committed. A transaction without partitions is complete at
+    once."""
     value = transaction.value
     require(value is not None and value.state.is_prepared, "markers are written after the decision")
     assert value is not None
@@ -255,7 +263,8 @@ def begin_completion(shard: TransactionShard, transaction: Transaction, builder:
 def marked(
     shard: TransactionShard, transactional_id: str, attempt: int, partition: TopicPartition, builder: StepBuilder
 ) -> None:
-    """The marker of this partition is written, or the partition is gone. No effect for another attempt."""
+    """Record that the marker of this partition is written, or that the partition no longer exists. No effect if
+    `attempt` is not the current attempt."""
     transaction = shard.transactions.get(transactional_id)
     completion = None if transaction is None else transaction.completion
     if transaction is None or completion is None or completion.attempt != attempt:
@@ -266,7 +275,8 @@ def marked(
 
 
 def complete(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> None:
-    """All markers are written: store that, and switch to the next producer id if there is one."""
+    """Write the Complete record, because all markers are written. It switches to the next producer id if there is
+    one."""
     value = transaction.value
     assert value is not None
     producer_id, epoch = _next_identity(value)

@@ -1,7 +1,7 @@
 """Enrolment: which partitions are part of an open transaction.
 
 A partition is enrolled before the first transactional batch is appended to it, because only enrolled partitions get
-markers. Source: AddPartitionsToTxnRequest, KIP-98, KIP-890.
+markers when the transaction ends. Source: AddPartitionsToTxnRequest, KIP-98, KIP-890.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def add_partitions(shard: TransactionShard, request: AddRequest, ticket: Ticket, builder: StepBuilder) -> None:
-    """Reply when the partitions are enrolled; the first ones begin a transaction."""
+    """Add partitions to the transaction, and reply when that is committed. The first partitions begin a transaction."""
     transaction = shard.transactions.get(request.transactional_id)
     value = None if transaction is None else transaction.value
     if transaction is None or value is None:
@@ -58,7 +58,8 @@ def _conflict(transaction: Transaction, value: TransactionValue, request: AddReq
 
 
 def verify_partitions(shard: TransactionShard, request: VerifyRequest, ticket: Ticket, builder: StepBuilder) -> None:
-    """Reply which partitions are not enrolled. A write in flight does not matter: it can only add partitions."""
+    """Reply with the partitions that are not enrolled. A write in flight does not matter: it can only add
+    partitions."""
     transaction = shard.transactions.get(request.transactional_id)
     value = None if transaction is None else transaction.value
     if value is None or request.producer_id != value.producer_id:

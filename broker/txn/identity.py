@@ -1,7 +1,7 @@
-"""InitProducerId for a transactional id: the identity with which a producer begins, and which fences the one before.
+"""InitProducerId for a transactional id: return a producer id and epoch, and fence the producer that had the id before.
 
-An id that is new, or whose epochs are used up, gets another producer id; any other gets the next epoch. An open
-transaction of the old producer is aborted first, and the new producer tries again until that is complete.
+A transactional id that is new, or whose epochs are used up, gets another producer id. Any other gets the next epoch. An
+open transaction of the previous producer is aborted first; until that is complete, the new producer must retry.
 Source: KIP-98, KIP-360, KIP-890, Kafka's TransactionCoordinator.
 """
 
@@ -18,7 +18,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def init_producer_id(shard: TransactionShard, request: InitRequest, ticket: Ticket, builder: StepBuilder) -> None:
-    """Reply with the identity, when it is stored; or with why there is none."""
+    """Reply with the producer id and epoch when they are committed, or with an error."""
     error = _request_error(shard, request)
     transaction = shard.transactions.get(request.transactional_id)
     if error is ErrorCode.NONE and transaction is not None:
@@ -47,7 +47,7 @@ def _request_error(shard: TransactionShard, request: InitRequest) -> ErrorCode:
 
 
 def _conflict(transaction: Transaction, request: InitRequest) -> ErrorCode:
-    """The producer's old identity does not fit, or another change is in progress."""
+    """Return an error if the request names an outdated identity, or if another change of this id is in progress."""
     value = transaction.value
     if transaction.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -74,7 +74,7 @@ def _begin(shard: TransactionShard, request: InitRequest, ticket: Ticket, builde
 def _rotate(
     shard: TransactionShard, transaction: Transaction, request: InitRequest, ticket: Ticket, builder: StepBuilder
 ) -> None:
-    """Another producer id, with epoch 0."""
+    """Write a new producer id, with epoch 0."""
     value = transaction.value
     assert value is not None
     producer_id = shard.take_producer_id()
@@ -94,7 +94,7 @@ def _rotate(
 def _bump(
     shard: TransactionShard, transaction: Transaction, request: InitRequest, ticket: Ticket, builder: StepBuilder
 ) -> None:
-    """The next epoch; the same one again for a producer whose last reply was lost."""
+    """Write the next epoch. A producer whose last reply was lost gets the same epoch again."""
     value, expected = transaction.value, request.producer_epoch
     assert value is not None
     is_rotated = request.producer_id not in (NO_PRODUCER_ID, value.producer_id)

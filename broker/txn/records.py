@@ -1,8 +1,8 @@
-"""The records of `__transaction_state`: Kafka's own schemas, byte for byte.
+"""The records of `__transaction_state`, encoded byte for byte with Kafka's schemas.
 
 A key is a 16-bit type and the transactional id. A value is a 16-bit version and its fields: version 0, or version 1 in
-flexible encoding where the finalized transaction.version is 1 or higher. Unknown types and versions are skipped, so
-that a downgraded broker can load. Source: TransactionLogKey, TransactionLogValue, KIP-890, KIP-915.
+flexible encoding if the finalized transaction.version is 1 or higher. Records of unknown types and versions are
+skipped, so that a downgraded broker can load the log. Source: TransactionLogKey, TransactionLogValue, KIP-890, KIP-915.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ PREVIOUS_ID_TAG, NEXT_ID_TAG, CLIENT_VERSION_TAG = 0, 1, 2
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 _HEAD = struct.Struct(">qhib")
-"""Producer id, epoch, timeout in ms, status."""
+"""First fields of a value: producer id, epoch, timeout in ms, status."""
 _TAIL = struct.Struct(">qq")
-"""Last update and start, wall-clock ms."""
+"""Last fields of a value: time of the last update and start of the transaction, in wall-clock ms."""
 
 TopicPartition = tuple[str, int]
 
 
 class TransactionLogRecord(NamedTuple):
-    """A record to append. `value` None deletes the key."""
+    """An encoded record to append. If `value` is None, the record deletes the key."""
 
     key: bytes
     value: bytes | None
 
 
 class TransactionValue(NamedTuple):
-    """What the log says of one transactional id. Timestamps are wall-clock ms; `start_ms` is -1 while no transaction is
-    open. `client_version` is the transaction.version that the client of the last EndTxn used."""
+    """The state of one transactional id, as its last record in the log has it. Timestamps are wall-clock ms; `start_ms`
+    is -1 from InitProducerId until a transaction begins. `client_version` is the transaction.version that the client of
+    the last EndTxn used."""
 
     producer_id: int
     producer_epoch: int
@@ -68,19 +69,19 @@ class TransactionValue(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun whose end is not complete."""
+        """Whether a transaction has begun and is not complete yet."""
         return self.state is TransactionState.ONGOING or self.state.is_prepared
 
 
 class TransactionLogEntry(NamedTuple):
-    """One record: a transactional id and its new value; None removes the id."""
+    """One record: a transactional id and its new value. The value None removes the id."""
 
     transactional_id: str
     value: TransactionValue | None
 
 
 def encode_entry(entry: TransactionLogEntry, *, is_flexible: bool) -> TransactionLogRecord:
-    """The entry as a record. ValueError if a text is longer than its field can be."""
+    """Return the entry as a record. Raises ValueError if a string is too long for its field."""
     key = _INT16.pack(KEY_TYPE) + string(entry.transactional_id)
     value = entry.value
     if value is None:
@@ -89,7 +90,8 @@ def encode_entry(entry: TransactionLogEntry, *, is_flexible: bool) -> Transactio
 
 
 def _by_topic(value: TransactionValue) -> list[tuple[str, list[int]]] | None:
-    """Sorted, so that equal values have equal bytes; None in EMPTY, as Kafka writes it."""
+    """Return (topic, partitions) pairs, sorted so that equal values have equal bytes. In the state EMPTY return None,
+    because Kafka writes a null array there."""
     if value.state is TransactionState.EMPTY:
         return None
     topics: dict[str, list[int]] = {}
@@ -140,7 +142,8 @@ def _tags(value: TransactionValue) -> bytes:
 
 
 def decode_entry(key: bytes | None, value: bytes | None) -> TransactionLogEntry | None:
-    """The entry of a record; None for a type or version that is unknown here. WireError if the bytes do not parse."""
+    """Return the entry of a record, or None for an unknown type or version. Raises WireError if the bytes do not
+    parse."""
     try:
         return _decode_entry(key, value)
     except struct.error:

@@ -16,13 +16,13 @@ NO_EPOCH = -1
 
 
 class ErrorReply(NamedTuple):
-    """The reply of AddPartitionsToTxn."""
+    """Reply to AddPartitionsToTxn."""
 
     error: ErrorCode
 
 
 class InitReply(NamedTuple):
-    """The identity of the producer for its next transactions."""
+    """Reply to InitProducerId: the producer id and epoch for the producer's next transactions."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -30,7 +30,8 @@ class InitReply(NamedTuple):
 
 
 class EndReply(NamedTuple):
-    """With transaction.version 2 the identity for the next transaction; else ids are -1."""
+    """Reply to EndTxn. With transaction.version 2 it has the producer id and epoch for the next transaction; otherwise
+    -1."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -38,7 +39,7 @@ class EndReply(NamedTuple):
 
 
 class VerifyReply(NamedTuple):
-    """`missing`: partitions that are not part of the producer's open transaction."""
+    """Reply to VerifyRequest. `missing` has the partitions that are not part of the producer's open transaction."""
 
     error: ErrorCode
     missing: frozenset[TopicPartition] = frozenset()
@@ -50,7 +51,7 @@ class DescribeTransactionReply(NamedTuple):
 
 
 class ListTransactionsReply(NamedTuple):
-    """All transactional ids of a partition, with what the log says of them."""
+    """Reply to ListTransactions: all transactional ids of a partition, with their last values in the log."""
 
     error: ErrorCode
     transactions: tuple[tuple[str, TransactionValue], ...] = ()
@@ -58,11 +59,11 @@ class ListTransactionsReply(NamedTuple):
 
 Reply = ErrorReply | InitReply | EndReply | VerifyReply | DescribeTransactionReply | ListTransactionsReply
 Ticket = Callable[[Any], None]
-"""Takes the reply to one request, exactly once."""
+"""Function that takes the reply to one request. It is called exactly once."""
 
 
 class InitRequest(NamedTuple):
-    """`producer_id` and `producer_epoch` are the identity that the producer had, or -1 (KIP-360)."""
+    """InitProducerId. `producer_id` and `producer_epoch` are those that the producer had before, or -1 (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -74,7 +75,7 @@ class InitRequest(NamedTuple):
 
 
 class AddRequest(NamedTuple):
-    """Add partitions to the open transaction, or begin one with them."""
+    """Add partitions to the open transaction, or begin a transaction with them."""
 
     transactional_id: str
     producer_id: int
@@ -86,7 +87,7 @@ class AddRequest(NamedTuple):
 
 
 class VerifyRequest(NamedTuple):
-    """Are these partitions part of the producer's open transaction? (KIP-890, part 1)"""
+    """Ask whether these partitions are part of the producer's open transaction (KIP-890, part 1)."""
 
     transactional_id: str
     producer_id: int
@@ -98,7 +99,7 @@ class VerifyRequest(NamedTuple):
 
 
 class EndRequest(NamedTuple):
-    """Commit or abort. `bumps_epoch`: EndTxn 5 or newer, from a client of transaction.version 2."""
+    """EndTxn: commit or abort. `bumps_epoch` is True for EndTxn 5 or newer, whose client uses transaction.version 2."""
 
     transactional_id: str
     producer_id: int

@@ -20,12 +20,12 @@ DAY_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """The transaction.… and transactional.… keys. Times in ms."""
+    """The settings under transaction.… and transactional.…, with times in ms."""
 
     timeout_ms_max: int = 900_000
     id_expiration_ms: int = 7 * DAY_MS
     retry_ms: int = 500
-    """Wait before a failed write of the coordinator's own is tried again."""
+    """Time before the coordinator retries a failed write that no client requested."""
 
 
 class TransactionTimerKind(Enum):
@@ -48,7 +48,9 @@ class TransactionCounts:
 
 
 class TransactionShard:
-    """`take_producer_id()` returns a new producer id, or None if the broker has none yet. `transaction_version` is the
+    """The transactional ids of one partition, their timers, and the offset of the next write.
+
+    `take_producer_id()` returns a new producer id, or None if the broker has none yet. `transaction_version` is the
     finalized level of the feature, which the driver keeps current."""
 
     __slots__ = (
@@ -78,7 +80,7 @@ class TransactionShard:
         self.timers: Timers[TransactionTimer] = Timers()
         self.transactions = {name: Transaction(name, value) for name, value in sorted(state.items())}
         self.writes = 0
-        """Number of the last write, and of the last attempt to complete a transaction."""
+        """Number of the last write or completion attempt. Both are numbered with this one counter."""
 
     def write(
         self,
@@ -91,8 +93,8 @@ class TransactionShard:
         request: Request | None = None,
         reply: Reply | None = None,
     ) -> None:
-        """Append this value of the id, and send `reply` when it is committed. InvariantError if its state may not
-        follow the present one."""
+        """Append a new value of the transactional id, and send `reply` when it is committed. Raises InvariantError if
+        the state of the new value may not follow the current state."""
         known = None if transaction.value is None else transaction.value.state
         require(known in PREDECESSORS[value.state], f"{value.state.label} cannot follow {known}")
         require(transaction.pending is None, "two writes of one transactional id are in flight")
@@ -102,7 +104,8 @@ class TransactionShard:
         builder.after.append(Written(transaction.transactional_id, self.writes))
 
     def set_timeout(self, transaction: Transaction, builder: StepBuilder) -> None:
-        """Abort the open transaction when its time is over. The start is a wall-clock time, which may be long ago."""
+        """Set the timer that aborts the open transaction at its timeout. The start of the transaction is a wall-clock
+        time, which may be long past."""
         value = transaction.value
         require(value is not None, "an id without a value has no transaction")
         assert value is not None

@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 
 class TransactionState(IntEnum):
-    """The value is the status byte of a record in `__transaction_state`. Kafka's eighth state, PrepareEpochFence, is
-    never stored; here fencing is one write of PREPARE_ABORT, and needs no state of its own."""
+    """State of a transactional id; the value is the status byte of a record in `__transaction_state`. Kafka's eighth
+    state, PrepareEpochFence, is never stored. Here fencing is one write of PREPARE_ABORT and does not need that state.
+    """
 
     EMPTY = 0
     ONGOING = 1
@@ -24,12 +25,12 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in DescribeTransactions and ListTransactions."""
+        """The name of the state in DescribeTransactions and ListTransactions."""
         return LABELS[self]
 
     @property
     def is_prepared(self) -> bool:
-        """The outcome is decided, and markers are being written."""
+        """Whether the outcome is decided and markers are being written."""
         return self in PREPARED
 
 
@@ -47,7 +48,7 @@ LABELS: Mapping[TransactionState, str] = MappingProxyType(
 
 PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-"""No transaction is open: the next one may begin, and the id may expire."""
+"""States without an open transaction: the next one may begin, and the transactional id may expire."""
 
 PREDECESSORS: Mapping[TransactionState, frozenset[TransactionState | None]] = MappingProxyType(
     {
@@ -60,4 +61,5 @@ PREDECESSORS: Mapping[TransactionState, frozenset[TransactionState | None]] = Ma
         TransactionState.DEAD: IDLE,
     }
 )
-"""None: the id is new. PREPARE_ABORT follows an idle state only for an abort without partitions (KIP-890, part 2)."""
+"""State → states that it may follow. None stands for a new id. PREPARE_ABORT follows an idle state only for an abort
+without partitions (KIP-890, part 2)."""

@@ -3,8 +3,9 @@
 1. `entries` are appended to the log as one atomic batch (nothing if it is empty).
 2. `replies` are sent at once: they promise nothing that is not committed.
 3. `markers` are sent at once: their Prepare record is committed.
-4. When the high watermark has passed the batch, each of `after` is given to `stored`. When the append fails or the
-   partition moves, it is given to `failed` with the error. Each exactly once; both return a Step.
+4. When the high watermark has passed the batch, `stored` is called for each item of `after`. When the append fails or
+the partition moves, `failed` is called for each item, with the error. Each item gets one of these calls, which returns
+another Step.
 
 Source: KIP-98, Kafka's TransactionStateManager.
 """
@@ -19,15 +20,16 @@ from kraft.broker.txn.requests import Reply, Ticket
 
 
 class Written(NamedTuple):
-    """The write with this number of this transactional id is in the batch of the step."""
+    """A write that is in the batch of the step, by its transactional id and number."""
 
     transactional_id: str
     number: int
 
 
 class Markers(NamedTuple):
-    """Markers to write to these partitions. `attempt` distinguishes this completion from earlier and later ones of the
-    same transactional id. `client_version` is the transaction.version of the transaction (KIP-1228)."""
+    """Markers of one transaction, to be written to these partitions. `attempt` tells this completion from earlier and
+    later completions of the same transactional id. `client_version` is the transaction.version of the transaction
+    (KIP-1228)."""
 
     transactional_id: str
     attempt: int
@@ -39,7 +41,7 @@ class Markers(NamedTuple):
 
 
 class Step(NamedTuple):
-    """See the module."""
+    """The work that one call returns; the module docstring explains the fields."""
 
     entries: tuple[TransactionLogEntry, ...] = ()
     replies: tuple[tuple[Ticket, Reply], ...] = ()
@@ -48,7 +50,7 @@ class Step(NamedTuple):
 
 
 class StepBuilder:
-    """The step of one call, while it is being made."""
+    """Collects the work of one call, and makes a Step from it."""
 
     __slots__ = ("after", "entries", "markers", "now", "replies")
 
@@ -60,7 +62,7 @@ class StepBuilder:
         self.markers: list[Markers] = []
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
-        """Reply at once."""
+        """Add a reply that is sent at once."""
         self.replies.append((ticket, reply))
 
     def step(self) -> Step:

@@ -1,7 +1,7 @@
-"""One transactional id in memory: what is committed, what is being written, and the markers still to be written.
+"""One transactional id in memory: its committed value, its write in flight, and its unconfirmed markers.
 
-Invariant: at most one write per id is in flight. Until it is committed, every other request that would write gets
-CONCURRENT_TRANSACTIONS, and `value` is what it was: a failed write changes nothing, and no epoch is used up by it.
+Invariant: at most one write per id is in flight. Until it is committed, `value` is the previous value, and every other
+request that would write gets CONCURRENT_TRANSACTIONS. So a failed write changes nothing and uses up no epoch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from kraft.broker.txn.requests import NO_EPOCH, Reply, Request, Ticket
 
 EPOCH_MAX = 32_767
 LAST_USABLE_EPOCH = EPOCH_MAX - 1
-"""A producer id whose epoch has come this far is replaced by another one; EPOCH_MAX itself can only fence."""
+"""Highest epoch that a producer gets. A producer id at this epoch is replaced by a new one; EPOCH_MAX is used only to
+fence."""
 
 
 @dataclass(slots=True)
 class UncommittedWrite:
-    """A write that is not committed yet; `value` None removes the id. `reply` is sent when it is committed; `ticket` is
-    None if no request waits for that."""
+    """A write that is not committed yet. If `value` is None, the write removes the id. `reply` is sent when the write
+    is committed; `ticket` is None if no request waits for it."""
 
     number: int
     value: TransactionValue | None
@@ -31,16 +32,18 @@ class UncommittedWrite:
 
 @dataclass(slots=True)
 class UnconfirmedMarkers:
-    """Markers that are being written. `left`: partitions whose leaders have not confirmed theirs."""
+    """Markers that are being written. `left` has the partitions whose leaders have not confirmed their marker."""
 
     attempt: int
     left: set[TopicPartition] = field(default_factory=set)
 
 
 class Transaction:
-    """`value` is None until the first write is committed. `last_epoch` is the epoch before the last bump, which lets a
-    producer retry whose reply was lost. It is not stored, so after a failover it is -1 and such a retry is fenced, as
-    in Kafka; where the producer id changed, it follows from the stored previous id."""
+    """One transactional id. `value` is None until the first write is committed.
+
+    `last_epoch` is the epoch before the last increment: a producer that retries with it has lost its reply, and is not
+    fenced. `last_epoch` is not stored, so after a failover it is -1 and such a retry is fenced, as in Kafka. If the
+    increment also changed the producer id, `last_epoch` follows from the stored previous id."""
 
     __slots__ = ("completion", "last_epoch", "pending", "transactional_id", "value")
 
@@ -54,7 +57,7 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """The next bump needs another producer id."""
+        """Whether the next increment of the epoch needs another producer id."""
         return self.value is not None and self.value.producer_epoch >= LAST_USABLE_EPOCH
 
     def has_identity(self, producer_id: int, epoch: int) -> bool:

@@ -1,4 +1,4 @@
-"""ACLs, quotas, and the users that authenticate with SCRAM. Brokers never return their salts and keys.
+"""Access control lists, quotas, and users that authenticate with SCRAM. Brokers never return a user's salt or keys.
 
 Source: DescribeAclsRequest, DescribeClientQuotasRequest (KIP-546), DescribeUserScramCredentialsRequest (KIP-554).
 """
@@ -15,7 +15,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 ANY = 1
-"""Value that matches everything, for each field of an ACL filter."""
+"""Number in an ACL filter's field that matches every value of the field."""
 
 
 class AclResource(IntEnum):
@@ -72,7 +72,7 @@ class AclPermission(IntEnum):
 
 
 class ScramMechanism(IntEnum):
-    """A SCRAM mechanism, by Kafka's number."""
+    """Kafka's SCRAM mechanisms, with their numbers in requests and responses."""
 
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
@@ -122,7 +122,8 @@ class Access:
         self._router = router
 
     async def acls(self, resource_type: AclResource = AclResource.ANY, resource: str | None = None) -> tuple[Acl, ...]:
-        """Return all ACL entries in order or, if given, only those of resources with this type and this name."""
+        """Return all ACL entries, sorted. If a resource type or a resource name is given, return only entries of
+        matching resources."""
         answer = await self._router.ask_any(
             ApiKey.DESCRIBE_ACLS,
             resource_type_filter=int(resource_type),
@@ -160,8 +161,8 @@ class Access:
         )
 
     async def scram_users(self, users: Iterable[str] | None = None) -> tuple[ScramUser, ...]:
-        """Return each user with each of its SCRAM mechanisms, by name. `users` limits the result to these users; users
-        that do not exist are left out."""
+        """Return a row for each user and SCRAM mechanism, sorted by name. `users` limits the result to these users;
+        users that do not exist are left out."""
         names = None if users is None else [{"name": name} for name in users]
         answer = await self._router.ask_any(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=names)
         require_success(answer, "the SCRAM users")
@@ -178,5 +179,5 @@ class Access:
 
 
 def _word(kind: type[IntEnum], number: Any) -> str:
-    """Return the name that belongs to a number of an enum. Return the number as text if only newer brokers have it."""
+    """Return the name of the enum member with this number. If this enum lacks the number, return the number as text."""
     return kind(int(number)).name if int(number) in kind._value2member_map_ else str(int(number))

@@ -55,9 +55,9 @@ class Configs:
         documentation: bool = False,
         synonyms: bool = False,
     ) -> dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError]:
-        """Return the settings of each of these resources or, for a resource that cannot be described, the error.
-        Resources must be ones that any broker can describe: topics, groups, the defaults of all brokers. As few
-        requests as possible are sent. If `names` is given, only these settings are returned."""
+        """Return the settings of each of these resources or, for a resource that cannot be described, the error. If
+        `names` is given, only these settings are returned. Resources must be ones that any broker can describe: topics,
+        groups, or the defaults of all brokers. As few requests as possible are sent."""
         wanted = list(dict.fromkeys(resources))
         keys = None if names is None else list(names)
         found: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
@@ -123,7 +123,7 @@ class Configs:
 
 
 def _has_own_answer(resource: ConfigResource) -> bool:
-    """Whether only the node that the resource names can describe it."""
+    """Whether this resource is a broker or a node's loggers, which only that node itself can describe."""
     return bool(resource.name) and resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 
 

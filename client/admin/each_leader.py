@@ -1,7 +1,7 @@
 """Requests to the leaders of partitions in which each partition has its own outcome.
 
-`Router.ask_leaders` returns all results or raises an error. The class here returns an outcome for each partition: the
-result from its leader, or the error of that partition. A failed partition does not delay the others.
+`Router.ask_leaders` returns all results or raises an error. In contrast, `EachLeader` returns an outcome for each
+partition: the result from its leader, or the error of that partition. A failed partition does not delay the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class EachLeader(Generic[Requested, Found]):
         except (KafkaError, ClusterUnreachable):
             if not self._transient:
                 raise
-            # The time is over or no broker responds any more. The error of each partition is known.
+            # The time is over or no broker responds any more. Partitions without an outcome get the error that was
+            # recorded last.
         return {**self._transient, **self._outcomes}
 
     async def _attempt(self) -> None:

@@ -136,7 +136,7 @@ class Partitions:
     async def reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return those of these partitions that are being moved. None stands for all partitions."""
+        """Return the reassignments in progress of these partitions (None: of all partitions)."""
         wanted = None
         if partitions is not None:
             wanted = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic(partitions).items()]

@@ -28,11 +28,11 @@ Found = TypeVar("Found")
 
 GROUP_KEY = 0
 ATTEMPTS_MIN = 3
-"""Minimum number of requests for which the time of a call is enough, even if none of them is answered."""
+"""Minimum number of requests that fit into the time of one call if no broker responds."""
 
 CHANGE_SHARE = 0.9
-"""Share of a call's time that the controller may use for a change, so that the controller's timeout error still arrives
-in time."""
+"""Fraction of a call's time that the controller may use for a change. The rest is for its timeout error to arrive in
+time."""
 
 COORDINATOR_MOVES = frozenset(
     {
@@ -45,7 +45,8 @@ COORDINATOR_MOVES = frozenset(
 
 
 def require_success(part: Any, subject: str) -> None:
-    """Raise KafkaError if this part of a response has an error. The text is the broker's message, if there is one."""
+    """Raise KafkaError if this part of a response has an error code. The error's text is the broker's message, if there
+    is one."""
     code = ErrorCode.of(int(part.error_code))
     if code is not ErrorCode.NONE:
         raise KafkaError(code, f"{subject}: {getattr(part, 'error_message', None) or explain(code)}")
@@ -107,8 +108,8 @@ class Router:
         return await self._of_controller(ask, error_of, key.name)
 
     async def change(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
-        """Send a change to the active controller. One request may use the whole time of the call: if a slow change were
-        sent twice, the second response would report that the change is already done."""
+        """Send a change to the active controller. One request may use the whole time of the call. If a slow change were
+        sent a second time, the second response would be an error although the change was made."""
         request = _build(key, fields)
         return await self._of_controller(
             lambda: self.cluster.ask_controller(key, request, timeout_ms=self.timeout_ms), error_of, key.name

@@ -93,7 +93,7 @@ class Accumulator:
         return delivery
 
     def append(self, batch: OutgoingBatch) -> None:
-        """Append a complete batch after the other batches of its partition. It may be sent at once."""
+        """Append a complete batch after the other batches of its partition. It does not wait for `linger.ms`."""
         queue = self._queues.get(batch.topic_partition)
         if queue is None:
             queue = self._queues[batch.topic_partition] = PartitionQueue(batch.topic_partition)
@@ -121,8 +121,8 @@ class Accumulator:
         return head.size_bytes >= self.settings.batch_bytes or now_ms >= head.created_ms + self.settings.linger_ms
 
     def next_deadline_ms(self) -> int | None:
-        """Return the time at which batches must be checked again: the earliest end of a linger, a retry backoff, or a
-        delivery timeout. Return None if no batch is pending."""
+        """Return the time in ms at which batches must be checked again: the earliest end of a linger, a retry backoff,
+        or a delivery timeout. Return None if no batch is pending."""
         deadlines = []
         for queue in self._queues.values():
             if queue.in_flight:
@@ -260,7 +260,8 @@ class Accumulator:
             queue.waiting[0].retry_at_ms = 0
 
     def fail_all(self, code: ErrorCode, text: str) -> None:
-        """Fail all batches that are not settled. Remove those that are not in flight."""
+        """Fail all batches that are not settled yet. Drop those that are not in flight; the others stay until their
+        response."""
         for queue in self._queues.values():
             for batch in [*queue.in_flight, *queue.waiting]:
                 batch.settle(DeliveryFailed(code, text, certain=not batch.in_doubt))
@@ -273,8 +274,8 @@ class Accumulator:
     # transactions
 
     def fail_waiting(self, code: ErrorCode, text: str) -> tuple[int, bool]:
-        """Fail all batches that are not in flight. Return how many there were, and whether any was sent before: its
-        sequence numbers are used."""
+        """Fail all batches that are not in flight. Return how many there were, and whether any of them was sent before
+        and therefore used a sequence number."""
         count, was_sent = 0, False
         for queue in self._queues.values():
             while queue.waiting:
@@ -287,14 +288,15 @@ class Accumulator:
         return count, was_sent
 
     def close_waiting(self) -> None:
-        """Let the open batches be sent at once, because their transaction ends."""
+        """Let batches that are still open be sent without waiting for `linger.ms`, because their transaction is about
+        to end."""
         for queue in self._queues.values():
             for batch in queue.waiting:
                 batch.is_closed = True
 
     def renew(self, identity: ProducerIdentity) -> None:
-        """Use a new identity. The sequence of every partition begins at 0, also of those that are idle. Only while no
-        batch is waiting or in flight."""
+        """Use a new producer identity, and restart the sequence of every partition at 0, also of idle partitions. No
+        batch may be waiting or in flight."""
         self.identity = identity
         for queue in self._queues.values():
             require(not queue.waiting and not queue.in_flight, "an identity changes between transactions only")

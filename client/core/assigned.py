@@ -31,8 +31,8 @@ EARLIEST, LATEST = -2, -1
 
 @dataclass(slots=True, eq=False)
 class ConsumerPartition:
-    """One partition that a consumer reads. While it has no position, `start` says how to find the first one. It is a
-    timestamp for ListOffsets, or None for the group's committed offset, or `auto.offset.reset` if there is none."""
+    """One partition that a consumer reads. While it has no position, `start` defines the first one: a timestamp for
+    ListOffsets, or None. None stands for the group's committed offset or, if there is none, for `auto.offset.reset`."""
 
     start: int | None = None
     given: FetchPosition | None = None
@@ -76,7 +76,8 @@ class ConsumerPartition:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether the partition's own state allows a fetch."""
+        """Whether a broker may be asked for records of this partition now: it has a position, and nothing such as
+        `pause` or damage prevents the fetch."""
         is_held = self.is_paused or self.is_stuck or self.is_damaged or (self.is_doubtful and self.has_more)
         return self.fetch is not None and not is_held
 

@@ -60,7 +60,7 @@ def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -
 
 
 class RecordInBatch:
-    """The place of one record: its batch, and its index in the batch. It is updated when the batch is split."""
+    """The place of one record: its batch, and its index in the batch. When the batch is split, both are updated."""
 
     __slots__ = ("batch", "index", "timestamp_ms")
 

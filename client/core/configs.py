@@ -184,7 +184,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def handover_ms(self) -> int:
-        """Maximum time for which `enqueue` waits for buffer space and for the topic's metadata."""
+        """Maximum milliseconds for which `enqueue` waits for buffer space and for the topic's metadata."""
         return min(self.max_block_ms, self.delivery_timeout_ms)
 
     @property
@@ -243,7 +243,7 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """Duration in `auto.offset.reset`; None if the setting has another value."""
+        """Duration in `auto.offset.reset`, in ms; None if the setting has another value."""
         policy, _, duration = str(self.auto_offset_reset).partition(":")
         return parse_iso_duration_ms(duration) if policy == "by_duration" else None
 

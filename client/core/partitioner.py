@@ -60,7 +60,7 @@ class StickyPartitioner:
         self._current: dict[str, _StickyState] = {}
 
     def current(self, topic: str) -> int | None:
-        """Return the sticky partition of this topic. None: there is none, call `draw`."""
+        """Return the sticky partition of this topic; None if one must be drawn with `draw`."""
         stuck = self._current.get(topic)
         return None if stuck is None else stuck.partition
 
@@ -70,8 +70,8 @@ class StickyPartitioner:
         return stuck.partition
 
     def sent(self, topic: str, partition: int, size_bytes: int, *, completes_batch: bool) -> None:
-        """Count a record without a key that was queued for this partition. `completes_batch` says that it was the first
-        of a new batch."""
+        """Count a record without a key that was queued for this partition. `completes_batch` is true if the record
+        began a new batch, so that the batch before it is complete."""
         stuck = self._current.get(topic)
         if stuck is None or stuck.partition != partition:
             return
@@ -86,7 +86,7 @@ class StickyPartitioner:
             del self._current[topic]
 
     def _next(self, topic: str, available: Sequence[int]) -> int:
-        """Draw a partition. Each has the weight (longest queue + 1 - the partition's queue), in batches."""
+        """Draw a partition at random. The weight of a partition is (longest queue + 1 - its own queue), in batches."""
         queues = [self._waiting_bytes(topic, partition) // self._batch_bytes for partition in available]
         longest = max(queues)
         drawn = self._draw(sum(longest + 1 - queue for queue in queues))

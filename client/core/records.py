@@ -48,7 +48,7 @@ class CommittedOffset:
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
     """A consumer's membership in its group, with which a transactional producer commits the consumer's offsets
-    (KIP-447). Without a member, the group does not check who commits."""
+    (KIP-447). If `member_id` is empty, the group's coordinator accepts the offsets from any producer."""
 
     group_id: str
     generation: int = -1

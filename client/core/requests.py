@@ -25,7 +25,8 @@ from kraft.wire.messages.produce import FIRST_VERSION_WITH_TOPIC_ID, decode_prod
 from kraft.wire.messages.tagged import CurrentLeader
 
 NEWEST_BEFORE_V2_TRANSACTIONS = 11
-"""The last version of Produce by which a leader only checks that its partition was added to the transaction."""
+"""The newest version of Produce with which a leader does not add partitions to a transaction: it only checks that the
+client has added them."""
 
 
 @dataclass(frozen=True, slots=True)

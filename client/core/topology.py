@@ -27,12 +27,12 @@ class LeaderAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatures:
-    """The levels of the features that are on in the cluster, as a broker knows them. A higher `epoch` is newer; -1 is
-    that of a broker that does not know any."""
+    """The finalized levels of the cluster's features as one broker reports them. A higher `epoch` is newer; it is -1
+    for a broker that does not know any levels."""
 
     levels: Mapping[str, int] = field(default_factory=dict)
     epoch: int = -1
 
     def newest(self, reported: FinalizedFeatures) -> FinalizedFeatures:
-        """The newer of two: a broker that is behind must not lower a level."""
+        """Return the levels with the higher epoch, so that a broker whose metadata lags cannot lower a level."""
         return reported if reported.epoch >= self.epoch else self

@@ -56,14 +56,16 @@ SEVERITY = (
     CoordinatorReaction.ABORT,
     CoordinatorReaction.FATAL,
 )
-"""If the partitions of a request have different results, the last of these decides."""
+"""Reactions from the mildest to the most severe. If the partitions of a response have different errors, the reaction
+that comes last in this list decides."""
 SENDING = frozenset({S.IN_TRANSACTION, S.COMMITTING})
 DROPPING = frozenset({S.ABORTABLE_ERROR, S.ABORTING, S.FATAL_ERROR})
 
 
 @dataclass(slots=True, eq=False)
 class PendingOffsets:
-    """Offsets that are to be committed with the transaction. `offsets` are those without a result yet."""
+    """A group's offsets that are to be committed with the transaction. `offsets` has only the partitions for which the
+    group coordinator has not confirmed the offset yet."""
 
     group: GroupMetadata
     offsets: dict[TopicPartition, CommittedOffset]
@@ -72,33 +74,36 @@ class PendingOffsets:
 
 
 class TransactionMachine:
-    """`pause_ms(failures)` is the backoff after so many failures in a row."""
+    """State of a transactional producer and of its current transaction. `pause_ms(failures)` returns the backoff in ms
+    after this number of consecutive failures."""
 
     def __init__(self, transactional_id: str, pause_ms: Callable[[int], int]) -> None:
         self.transactional_id = transactional_id
         self.state = S.UNINITIALIZED
         self.identity = NO_IDENTITY
         self.is_v2 = False
-        """Whether the current transaction is of transaction.version 2."""
+        """Whether the current transaction uses the protocol of transaction.version 2."""
         self.error: KafkaError | None = None
-        """Why the transaction must be aborted, or was; or why the producer can only be closed."""
+        """The error because of which the transaction must be aborted or was aborted, or because of which the producer
+        can only be closed. None without an error."""
         self.outcome: Outcome | None = None
-        """The end of the newest transaction; None while it is open."""
+        """The result of the newest transaction; None while it is open."""
         self.number = 0
-        """Number of transactions begun."""
+        """Number of transactions that this producer has begun."""
         self.retry_at_ms = 0
         self._pause_ms = pause_ms
         self._failures = 0
         self._outstanding: TransactionRequest | None = None
         self._doubtful: AddPartitions | AddOffsets | None = None
-        """A request that the coordinator may have carried out, without a response that says so."""
+        """A request that the coordinator may have carried out, although no response confirms it. None if there is no
+        such request."""
         self._coordinator: BrokerEndpoint | None = None
         self._group_coordinators: dict[str, BrokerEndpoint] = {}
         self._wanted: dict[TopicPartition, None] = {}
         self._added: set[TopicPartition] = set()
         self._offsets: deque[PendingOffsets] = deque()
         self._has_begun = False
-        """Whether the coordinator may have something of this transaction."""
+        """Whether the coordinator may have partitions or offsets of the current transaction."""
         self._must_bump = False
         self._aborts_itself = False
 
@@ -107,15 +112,15 @@ class TransactionMachine:
             raise AssertionError(f"{state.name} cannot follow {self.state.name}")
         self.state = state
 
-    # calls of the application
+    # calls from the application
 
     def initialize(self) -> None:
-        """Request a producer id, unless that was done before."""
+        """Start requesting a producer id, unless it was requested before."""
         if self.state is S.UNINITIALIZED:
             self._enter(S.INITIALIZING)
 
     def begin(self) -> None:
-        """Begin a transaction. Only when READY."""
+        """Begin a transaction. Raise RuntimeError unless the state is READY, or the error of a producer that failed."""
         self._require(S.READY, "begin a transaction")
         self._enter(S.IN_TRANSACTION)
         self.number += 1
@@ -123,7 +128,7 @@ class TransactionMachine:
         self._aborts_itself = False
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
-        """A record of this partition was queued, so the partition is part of the transaction."""
+        """Make this partition part of the transaction, because a record for it was queued."""
         self.require_open()
         if self.is_v2:
             self._has_begun = True
@@ -131,7 +136,7 @@ class TransactionMachine:
             self._wanted[topic_partition] = None
 
     def add_offsets(self, group: GroupMetadata, offsets: Mapping[TopicPartition, CommittedOffset]) -> PendingOffsets:
-        """Queue offsets that are committed with the transaction."""
+        """Queue a group's offsets that are to be committed with the transaction."""
         self.require_open()
         pending = PendingOffsets(group, dict(offsets), is_group_added=self.is_v2)
         if offsets:
@@ -142,8 +147,9 @@ class TransactionMachine:
         return pending
 
     def commit(self, *, aborts_itself: bool) -> None:
-        """Commit once everything is sent. No effect while that is going on. `aborts_itself`: abort if anything fails,
-        without another call."""
+        """Start to commit: the transaction is committed when all its batches are acknowledged. No effect if the commit
+        has already started. With `aborts_itself`, the transaction is aborted without a call of `abort` if anything in
+        it fails."""
         if aborts_itself and self.state is S.ABORTABLE_ERROR:
             self._enter(S.ABORTING)
         elif self.state is not S.COMMITTING:
@@ -152,7 +158,7 @@ class TransactionMachine:
         self._aborts_itself = self._aborts_itself or aborts_itself
 
     def abort(self) -> None:
-        """Abort the transaction. No effect while that is going on."""
+        """Start to abort the transaction. No effect if the abort has already started."""
         if self.state is S.ABORTING:
             return
         if self.state is not S.ABORTABLE_ERROR:
@@ -165,7 +171,7 @@ class TransactionMachine:
         self._require(S.IN_TRANSACTION, "send")
 
     def require_not_failed(self) -> None:
-        """Raise the error because of which the transaction can only be aborted, or the producer only closed."""
+        """Raise the stored error if the transaction can only be aborted or the producer can only be closed."""
         if self.state in (S.ABORTABLE_ERROR, S.FATAL_ERROR) and self.error is not None:
             raise type(self.error)(self.error.code, self.error.message) from self.error
 
@@ -177,7 +183,7 @@ class TransactionMachine:
             f"the producer with transactional id {self.transactional_id} cannot {action} now: {self.state.value}"
         )
 
-    # the sender
+    # calls from the sender
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of this partition may be sent now."""
@@ -185,11 +191,11 @@ class TransactionMachine:
 
     @property
     def drops_batches(self) -> bool:
-        """Whether batches that are not in flight must fail, because the transaction will not be committed."""
+        """Whether batches that are not in flight must fail because the transaction will not be committed."""
         return self.state in DROPPING
 
     def batch_failed(self, failure: DeliveryFailed) -> None:
-        """A batch of the transaction was not delivered, or its outcome is unknown."""
+        """Fail the transaction or the producer, because a batch was not delivered or its outcome is unknown."""
         if self.state in SENDING:
             if failure.code in FATAL_PRODUCE_ERRORS:
                 self._fail(failure.code, failure.message)
@@ -197,12 +203,12 @@ class TransactionMachine:
                 self.fail_transaction(failure.code, f"a batch failed: {failure.message}")
 
     def require_bump(self) -> None:
-        """Sequence numbers were used that no broker may have. With transaction.version 2 each transaction has an epoch
-        of its own anyway."""
+        """Request the next producer epoch after this transaction, because brokers may lack a sequence number that was
+        used. With transaction.version 2 this is not needed: each transaction has a new epoch."""
         self._must_bump = not self.is_v2
 
     def fail_transaction(self, code: ErrorCode, text: str) -> None:
-        """Make the open transaction one that can only be aborted."""
+        """Store an error in the open transaction, so that it can only be aborted."""
         if self.state not in SENDING:
             return
         self.error = AbortableTransactionError(code, text)
@@ -217,7 +223,8 @@ class TransactionMachine:
     # requests
 
     def next_request(self, now_ms: int, *, is_drained: bool) -> TransactionRequest | None:
-        """The request to send now; None if there is none yet. `is_drained`: no batch is waiting or in flight."""
+        """Return the request to send now; None if none can be sent yet. `is_drained` is true if no batch is waiting or
+        in flight."""
         if self._outstanding is not None or now_ms < self.retry_at_ms:
             return None
         wanted = self._next(is_drained)
@@ -246,7 +253,7 @@ class TransactionMachine:
         return None
 
     def _is_empty(self) -> bool:
-        """Return whether the coordinator has no part of this transaction, so that it need not be ended."""
+        """Whether the coordinator has nothing of this transaction, so that the transaction ends without a request."""
         return not (self._has_begun or self._doubtful or self._offsets or (self.state in SENDING and self._wanted))
 
     def _addition(self) -> TransactionRequest | None:
@@ -263,7 +270,7 @@ class TransactionMachine:
         return CommitOffsets(self.identity, pending.group, dict(pending.offsets), newest)
 
     def endpoint_of(self, request: TransactionRequest) -> BrokerEndpoint | None:
-        """The broker for this request; None: any."""
+        """Return the broker to which this request must be sent; None if any broker can answer it."""
         if isinstance(request, FindCoordinator):
             return None
         if isinstance(request, CommitOffsets):
@@ -275,8 +282,8 @@ class TransactionMachine:
     def answered(
         self, request: TransactionRequest, answer: CoordinatorAnswer, now_ms: int, *, is_v2_finalized: bool
     ) -> None:
-        """Process the response to the outstanding request. `is_v2_finalized`: whether the brokers have
-        transaction.version 2 now."""
+        """Process the response to the outstanding request. `is_v2_finalized` is true if the finalized level of
+        transaction.version in the cluster is now 2 or higher."""
         self._outstanding = None
         code = _deciding_code(request, answer)
         reaction = reaction_to(request.api, code)
@@ -312,8 +319,8 @@ class TransactionMachine:
             self._failures = 0
 
     def _is_last_resort(self, request: TransactionRequest) -> bool:
-        """Whether an abortable error of this request cannot be cured by an abort: it was one, or there is no
-        transaction."""
+        """Whether an abort cannot cure an abortable error of this request, because the request is itself an abort or no
+        transaction is open."""
         return self.state is S.INITIALIZING or (isinstance(request, EndTransaction) and not request.is_commit)
 
     def _why(self, request: TransactionRequest, answer: CoordinatorAnswer) -> str:
@@ -355,7 +362,7 @@ class TransactionMachine:
             self._ended(answer.identity if self.is_v2 else None, is_v2_finalized)
 
     def _keep_unfinished(self, request: CommitOffsets, answer: CoordinatorAnswer) -> None:
-        """Keep the offsets of partitions that must be committed again."""
+        """Drop the offsets that the group coordinator has stored. The offsets of all other partitions remain queued."""
         if not self._offsets or self._offsets[0].group is not request.group:
             return
         pending = self._offsets[0]
@@ -367,7 +374,8 @@ class TransactionMachine:
             self._offsets.popleft()
 
     def _ended(self, identity: ProducerIdentity | None, is_v2_finalized: bool) -> None:
-        """The transaction is committed or aborted. Begin the next epoch if it needs one."""
+        """Finish the transaction, which is now committed or aborted. Request the next producer epoch if the next
+        transaction needs one."""
         self.outcome = Outcome.COMMITTED if self.state is S.COMMITTING else Outcome.ABORTED
         self._wanted.clear()
         self._added.clear()
@@ -383,7 +391,7 @@ class TransactionMachine:
 
 
 def _deciding_code(request: TransactionRequest, answer: CoordinatorAnswer) -> ErrorCode:
-    """The error of the whole response: its own, or the most severe one of its partitions."""
+    """Return the error of the whole response or, if it has none, the most severe error of its partitions."""
     if answer.code is not ErrorCode.NONE:
         return answer.code
     codes = answer.partitions.values()

@@ -1,7 +1,8 @@
-"""Errors of transactions, and the producer's reaction to each error of a coordinator.
+"""Exceptions of a transactional producer, and its reaction to each error in a coordinator's response.
 
-An abortable error ends one transaction: it must be aborted, and the producer continues. A fatal error ends the
-producer. Source: Kafka's TransactionManager, KIP-98, KIP-360, KIP-447, KIP-890.
+After an abortable error the transaction must be aborted, and the producer can then begin another one. After a fatal
+error the producer can only be closed.
+Source: Kafka's TransactionManager, KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class ProducerFenced(KafkaError):
-    """Another producer with the same transactional id has started, or the coordinator has aborted the transaction at
-    its timeout. This producer can only be closed. If a commit raises it, the transaction may be committed or
-    aborted."""
+    """Another producer with the same transactional id has started, or the coordinator has aborted the transaction
+    because of its timeout. This producer can only be closed. If a commit raises this error, the transaction may be
+    committed or aborted."""
 
 
 class AbortableTransactionError(KafkaError):
-    """The transaction failed and must be aborted. The producer can begin another one after that."""
+    """Something in the transaction failed, so the application must abort it. The producer can then begin another
+    transaction."""
 
 
 class TransactionAborted(KafkaError):
-    """The transaction was to be committed, but something in it failed and it was aborted. None of its records is
-    visible to readers of committed records. The producer can begin another transaction."""
+    """A transaction that was to be committed was aborted instead, because something in it failed. Consumers with
+    read_committed see none of its records. The producer can begin another transaction."""
 
 
 class CommitOutcomeUnknown(KafkaError):
     """A commit did not finish in time, so the transaction may be committed or aborted. The producer still tries to
-    commit it. `commit_transaction` waits again for the outcome; no other call is possible before that."""
+    commit it. Calling `commit_transaction` again waits for the outcome; until then no other call is allowed."""
 
 
 class CoordinatorReaction(Enum):
@@ -45,7 +47,7 @@ class CoordinatorReaction(Enum):
 
 
 FENCED_CODES = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Errors by which a coordinator fences a producer."""
+"""Errors with which a coordinator fences a producer."""
 
 FATAL_PRODUCE_ERRORS = frozenset(
     {
@@ -55,7 +57,8 @@ FATAL_PRODUCE_ERRORS = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""Errors of a batch which end the producer. All others end its transaction."""
+"""Errors of a batch after which the producer can only be closed. After any other error of a batch, only its transaction
+must be aborted."""
 
 IN_DOUBT = frozenset(
     {
@@ -65,7 +68,8 @@ IN_DOUBT = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-"""Errors after which the coordinator may have carried out the request, or may still do so. It may have moved."""
+"""Errors after which the coordinator may have carried out the request, or may still carry it out. The coordinator may
+have moved to another broker."""
 
 _Reactions = Mapping[ErrorCode, CoordinatorReaction]
 _COMMON: _Reactions = MappingProxyType(
@@ -134,7 +138,7 @@ REACTIONS: Mapping[ApiKey, _Reactions] = MappingProxyType(
         ApiKey.END_TXN: _COMMON,
     }
 )
-"""Reaction by request and error. All other errors are FATAL."""
+"""Reaction to each error, by the API of the request. The reaction to every error without an entry is FATAL."""
 
 
 def reaction_to(key: ApiKey, code: ErrorCode) -> CoordinatorReaction:
@@ -142,5 +146,5 @@ def reaction_to(key: ApiKey, code: ErrorCode) -> CoordinatorReaction:
 
 
 def fatal_error(code: ErrorCode, message: str) -> KafkaError:
-    """The exception for a fatal error: ProducerFenced where a coordinator fences this producer."""
+    """Return the exception for a fatal error: ProducerFenced if the error fences this producer, else KafkaError."""
     return ProducerFenced(code, message) if code in FENCED_CODES else KafkaError(code, message)

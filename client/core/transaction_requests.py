@@ -1,4 +1,5 @@
-"""The requests that a transactional producer sends to coordinators, as values, and their messages.
+"""The requests that a transactional producer sends to coordinators, and their responses, as values. The requests build
+their Kafka messages.
 
 Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
@@ -21,12 +22,12 @@ GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
 END_TXN_MAX_BEFORE_V2 = 4
 TXN_OFFSET_COMMIT_MAX_BEFORE_V2 = 4
 ADD_PARTITIONS_MAX = 3
-"""The newest version of AddPartitionsToTxn for clients; later ones are for brokers."""
+"""The newest version of AddPartitionsToTxn that clients may use; later versions are for brokers only."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Find the coordinator of a transactional id or of a group."""
+    """Request that finds the coordinator of a transactional id, or that of a group."""
 
     api: ClassVar[ApiKey] = ApiKey.FIND_COORDINATOR
     version_max: ClassVar[int | None] = None
@@ -40,7 +41,7 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """Get an identity, or with an identity the next epoch of it (KIP-360)."""
+    """Request for a producer id and epoch. With an existing identity, it requests the next epoch (KIP-360)."""
 
     api: ClassVar[ApiKey] = ApiKey.INIT_PRODUCER_ID
     version_max: ClassVar[int | None] = None
@@ -58,7 +59,7 @@ class InitProducerId:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """Add partitions to the transaction (transaction.version 0 and 1)."""
+    """Request that adds partitions to the transaction (transaction.version 0 and 1)."""
 
     api: ClassVar[ApiKey] = ApiKey.ADD_PARTITIONS_TO_TXN
     version_max: ClassVar[int | None] = ADD_PARTITIONS_MAX
@@ -80,7 +81,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AddOffsets:
-    """Add the offsets partition of a group to the transaction (transaction.version 0 and 1)."""
+    """Request to add the __consumer_offsets partition of a group to the transaction (transaction.version 0 and 1)."""
 
     api: ClassVar[ApiKey] = ApiKey.ADD_OFFSETS_TO_TXN
     version_max: ClassVar[int | None] = None
@@ -99,7 +100,7 @@ class AddOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Commit offsets of a group in the transaction, at the group's coordinator."""
+    """Request to the group's coordinator that commits offsets of the group as part of the transaction."""
 
     api: ClassVar[ApiKey] = ApiKey.TXN_OFFSET_COMMIT
     identity: ProducerIdentity
@@ -133,7 +134,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """Commit or abort the transaction."""
+    """Request that commits or aborts the transaction."""
 
     api: ClassVar[ApiKey] = ApiKey.END_TXN
     identity: ProducerIdentity
@@ -155,8 +156,8 @@ TransactionRequest = FindCoordinator | InitProducerId | AddPartitions | AddOffse
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswer:
-    """The response to a TransactionRequest. `code` is NETWORK_EXCEPTION if there was none. `partitions`: the result of
-    each partition, where the request has partitions."""
+    """The response to a TransactionRequest. If no response arrived, `code` is NETWORK_EXCEPTION. `partitions` has the
+    error code of each partition; it is empty for a request without partitions."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
@@ -166,7 +167,7 @@ class CoordinatorAnswer:
 
 
 def read_answer(request: TransactionRequest, answer: Any) -> CoordinatorAnswer:
-    """Read the response to this request."""
+    """Convert the response message for this request to a CoordinatorAnswer."""
     if isinstance(request, FindCoordinator):
         return _read_coordinator(answer)
     if isinstance(request, AddPartitions):

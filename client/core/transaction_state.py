@@ -1,4 +1,4 @@
-"""The states of a transactional producer, and which may follow which. Source: Kafka's TransactionManager."""
+"""The states of a transactional producer, and the transitions between them. Source: Kafka's TransactionManager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProducerTransactionState(Enum):
 
 
 class Outcome(Enum):
-    """How a transaction ended."""
+    """The result of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -38,5 +38,5 @@ PREDECESSORS: Mapping[S, frozenset[S]] = MappingProxyType(
         S.FATAL_ERROR: frozenset(S) - {S.FATAL_ERROR},
     }
 )
-"""The states from which each state may be entered. ABORTING follows COMMITTING where a commit that failed aborts by
-itself."""
+"""The states from which each state may be entered. ABORTING may follow COMMITTING, because some commits abort the
+transaction themselves if they fail."""

@@ -44,8 +44,8 @@ class FolderLog:
         return max(log_end_offset(self.folder), 0 if begin is None else begin.end_offset)
 
     def oldest_snapshot(self) -> SnapshotId | None:
-        """Return the snapshot with which the history starts: the oldest one that reaches up to the log, so that there
-        is no gap. None if the log still has its first offset, or if there is no snapshot."""
+        """Return the snapshot with which the history starts: the oldest one whose end is not below the start of the
+        log, so that there is no gap. None if the log still begins at offset 0, or if there is no snapshot."""
         snapshots = self._snapshots()
         first = min((int(path.stem) for path in self._segments()), default=None)
         if first == 0 or not snapshots:

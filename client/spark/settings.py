@@ -32,7 +32,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How to reach the cluster. Times in ms. `tls` None: plaintext connections."""
+    """Settings for connecting to the cluster; times in ms. If `tls` is None, connections are plaintext."""
 
     bootstrap: tuple[Address, ...]
     client_id: str = "pykraft-spark"
@@ -49,7 +49,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
-    """Which topics a source reads; exactly one of the three fields is given."""
+    """The topics that a source reads; exactly one of the three fields is given."""
 
     subscribe: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -62,8 +62,8 @@ PartitionValues = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a read begins or ends. `offsets` and `timestamps` are set only if `kind` has the same name. `timestamp_ms`
-    is set for kind `timestamp`: one time for all partitions."""
+    """Position at which a read begins or ends. `offsets` and `timestamps` are set only if `kind` has the same name.
+    `timestamp_ms` is set for kind `timestamp`: one time for all partitions."""
 
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
     offsets: PartitionValues = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """How a read task fetches records. Sizes in bytes, times in ms."""
+    """Settings with which a read task fetches records; sizes in bytes, times in ms."""
 
     bytes_max: int = 8 * 1024 * 1024
     partition_bytes_max: int = 8 * 1024 * 1024
@@ -94,9 +94,9 @@ class TopicSettings:
     connection: ConnectionSettings
     topics: TopicSelection
     starting: Position | None = None
-    """Where the read begins. None: earliest for a batch, latest for a stream."""
+    """Position at which the read begins. None: earliest for a batch, latest for a stream."""
     ending: Position | None = None
-    """Where a batch ends; unused by a stream. None: latest."""
+    """Position at which a batch ends; unused by a stream. None: latest."""
     fail_on_data_loss: bool = True
     fail_on_missing_timestamp: bool = True
     """Whether a partition without a record at or after the requested time is an error
@@ -134,10 +134,10 @@ class TableSettings:
     columns: tuple[str, ...] | None = None
     as_of: When | None = None
     from_: When | None = None
-    """First of the two compared points; like `to`, used only by metadata_diff."""
+    """The first of the two points that metadata_diff compares; `to` is the second. Unused by other tables."""
     to: When | None = None
     starting: Position | None = None
-    """Where the read begins; used only by metadata_events and offset_commits."""
+    """Position at which the read begins; used only by metadata_events and offset_commits."""
     offsets_per_trigger_max: int | None = None
     with_docs: bool = False
     with_lag_time: bool = False

@@ -98,8 +98,8 @@ class KraftDataSource(DataSource):
         return parse_read(self.options, is_stream=is_stream, now_ms=int(time.time() * 1000))
 
     def _columns(self, schema: StructType) -> tuple[str, ...]:
-        """Return the columns of the schema with which Spark reads: the declared schema, or the user's own, which may
-        have some of the columns in any order. The OptionError names a column that is unknown or has another type."""
+        """Return the columns of the schema with which Spark reads: those of the declared schema or, if the user gives a
+        schema, some of them in any order. The OptionError names a column that is unknown or has another type."""
         from kraft.client.spark.options import check_schema
 
         return check_schema(self.options, schema)

@@ -23,8 +23,8 @@ _WORDS = re.compile(
     r"""\b[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/|`([^`]+)`|\b([A-Za-z_]\w*)\b""",
     re.DOTALL,
 )
-"""Regular expression for the words of a query: SQL strings and comments, a name in backticks (group 1), or a plain name
-(group 2), whichever begins first."""
+"""Regular expression for the words of a query: SQL strings and comments, a name in backticks (group 1), or a name
+without backticks (group 2), whichever begins first."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 """Regular expression for a topic's name."""
 _OPTIONS_OF_DIFF = ("fromOffset", "fromTimestamp", "toOffset", "toTimestamp")
@@ -89,7 +89,7 @@ def options_of(name: str, cluster: Mapping[str, str]) -> dict[str, str]:
 
 
 def network_options(cluster: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the options that any read needs to reach the cluster."""
+    """Return only the options with which every read reaches the cluster, such as the addresses of brokers."""
     unused = {"folder", *_OPTIONS_OF_TIME, *_OPTIONS_OF_DIFF}
     return {option: value for option, value in cluster.items() if option not in unused}
 

@@ -23,8 +23,8 @@ def main() -> NoReturn:
 
 
 def _exit_code() -> int:
-    """Run the command and return its exit code. If an exception ended the command, the exception is dropped on return,
-    together with the objects that its frames kept alive."""
+    """Run the command and return its exit code. An exception that ended the command is released with this call, and so
+    are the objects that its frames keep alive."""
     try:
         _run(sys.argv[1:])
     except SystemExit as leaving:
@@ -48,8 +48,9 @@ def _run(arguments: list[str]) -> NoReturn:
 
 def _replace_closed_streams() -> None:
     """Replace each standard stream that the caller has closed. Python sets such a stream to None, and the next file to
-    be opened would get its descriptor. A closed standard input becomes empty, and a closed standard error discards its
-    text. If standard output is closed, exit: a command must not act if it cannot report what it did."""
+    be opened would get the descriptor of that stream. A closed standard input becomes empty, and a closed standard
+    error discards its text. If standard output is closed, exit: a command must not act if it cannot report what it did.
+    """
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115 - until the process ends
     if sys.stdout is None:

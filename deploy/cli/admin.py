@@ -71,9 +71,9 @@ ADVICE = MappingProxyType(
 
 def run_async(main: Callable[[], Awaitable[T]], *, if_unreachable: str = IS_IT_UP) -> T:
     """Run an async function. A KafkaError, or the lack of a response, becomes CommandFailed. If no broker responded,
-    its text ends with the advice `if_unreachable`. Ctrl-C and SIGTERM raise KeyboardInterrupt. SIGTERM does so too,
-    because `timeout` and supervisors send it: without a clean leave, a group member would be removed only at its
-    session timeout.
+    its text ends with the advice `if_unreachable`. Ctrl-C and SIGTERM raise KeyboardInterrupt. SIGTERM is handled
+    because `timeout` and supervisors send it: a group member that does not leave is removed only at its session
+    timeout.
 
     Signals are handled here and not by trio. Trio raises KeyboardInterrupt in whichever task is running. In one of a
     client's own tasks, the exception would close the connections over which a member still has to leave its group."""

@@ -64,7 +64,7 @@ _VERBS = MappingProxyType(
         "completion": "completion",
     }
 )
-"""The module of each command. The function has the command's name, with `_` for a dash."""
+"""Module of each command. The function in it has the command's name, with `_` for a dash."""
 
 _SETTINGS = MappingProxyType({"run": {"allow_interspersed_args": False}})
 """Context settings for typer, by command. `kraft run` must not parse the options of the program that it runs."""
@@ -94,12 +94,13 @@ _FAMILIES = MappingProxyType(
 _NUMBERS = MappingProxyType(
     {"int": "whole number", "int range": "whole number", "float": "number", "float range": "number"}
 )
-"""Plain words that replace typer's type names in error messages, such as `'x' is not a valid int range`."""
+"""Words for typer's names of number types in error messages, so that `'x' is not a valid int range` becomes readable.
+"""
 
 
 def command_line(only: str | None = None) -> Any:
-    """Return the command that `main` runs: `application`, with plain words for number types and untruncated command
-    lists."""
+    """Return the command that `main` runs: `application`, with readable names of number types and with command lists
+    that are not truncated."""
     found = get_command(application(only))
     _word_help(found)
     return found

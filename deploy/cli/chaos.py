@@ -347,8 +347,8 @@ def ending_on_signals() -> Iterator[Callable[[], None]]:
     """Make SIGTERM and SIGHUP end the run as ctrl-C does, but with a shell's exit code for that signal.
 
     Each of these signals is turned into SIGINT, which trio handles itself: an exception at an arbitrary point of trio's
-    event loop would break it. The yielded function raises KeyboardInterrupt if a signal has arrived. It is needed
-    because the interpreter ignores the exception in some places, for example in a finalizer."""
+    event loop would break it. The yielded function raises KeyboardInterrupt if a signal has arrived. It must be called,
+    because the interpreter ignores a KeyboardInterrupt that is raised in some places, for example in a finalizer."""
     ended_by: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
 """Client settings by Kafka's names: which settings exist, and which of them apply to a producer or a consumer.
 
-A setting on the command line must be one that our client has. A setting in a file may be meant for another tool: the
-settings in a file that our client does not have are named in one warning and have no effect.
+A setting on the command line must be one that pykraft's client has. A setting in a file may be meant for another tool:
+settings in a file that the client does not have are named in one warning and have no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def drop_unknown(settings: dict[str, str], path: Path) -> None:
-    """Remove the settings that our client does not have, and print one warning that names them."""
+    """Remove the settings that pykraft's client does not have, and print one warning that names them."""
     unknown = sorted(name for name in settings if not _is_known(name))
     if unknown:
         warn(f"{path}: no effect here: {', '.join(unknown)}")

@@ -42,7 +42,7 @@ def completion(
 
 
 def prepare_completion() -> None:
-    """Set up completion for all supported shells. To be called before the arguments are parsed, when a shell asks for
+    """Set up completion for all supported shells. Must be called before the arguments are parsed, when a shell requests
     candidates."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 

@@ -227,7 +227,7 @@ def check(
 
 
 def wrong_lines(checked: Sequence[CheckedSetting]) -> str:
-    """Return the settings of the file with which a node would not start."""
+    """Return the settings of the file that keep a node from starting, as text."""
     from kraft.config.check import STOPS, Meaning
 
     wrong = [one for one in checked if one.meaning in STOPS]
@@ -288,7 +288,7 @@ def _changes(settings: list[str], delete: list[str], append: list[str], subtract
 
 def _check_names(resource: ConfigResource, settings: list[str], delete: list[str]) -> None:
     """Raise ConfigError for a key to delete that topics do not have, because the cluster would ignore it. Warn of a key
-    to set that has no effect, or that is in no table of ours. The cluster itself decides whether a key may be set."""
+    to set that has no effect, or that this program does not know. The cluster decides whether a key may be set."""
     from kraft.client.admin import ResourceType
     from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, Effect, broker_key, topic_key
 

@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 TIMEOUT_MS = 10_000
 TIMEOUT_SECONDS_MAX = 2_147_483
-"""Maximum value of `--timeout`, because requests carry it as milliseconds in 32 bits."""
+"""Maximum value of `--timeout` in seconds, because requests carry the timeout as milliseconds in 32 bits."""
 REFUSED_MS = 2_000
-"""Time after which a command without --timeout gives up if every address refuses the connection."""
+"""Milliseconds after which a command without --timeout fails if every address refuses the connection."""
 PEM = "PEM"
 SERVERS_VARIABLE = "KRAFT_BOOTSTRAP_SERVER"
 PAIRS = MappingProxyType({"--header": "NAME=VALUE"})
-"""Format of the pairs that an option takes, by option, if it is not KEY=VALUE."""
+"""Format of the pairs that an option takes, by option. Options that are not listed take KEY=VALUE."""
 
 SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
     {
@@ -145,12 +145,12 @@ class ClusterConnection:
 
     @property
     def timeout_ms(self) -> int:
-        """How long to wait for a response."""
+        """Maximum milliseconds to wait for a response."""
         return TIMEOUT_MS if self.given_timeout_ms is None else self.given_timeout_ms
 
     @property
     def refused_ms(self) -> int | None:
-        """How long to retry while every address refuses the connection. None: no separate limit for refused
+        """Maximum milliseconds to retry while every address refuses the connection. None: no separate limit for refused
         connections."""
         return REFUSED_MS if self.given_timeout_ms is None else None
 
@@ -161,19 +161,20 @@ class ClusterConnection:
         return client_tls(self.settings)
 
     def producer_settings(self, **options: str | None) -> dict[str, Any]:
-        """Return keyword arguments for a producer. Given `options` (not None) override settings, and settings override
-        the delivery timeout that `--timeout` implies."""
+        """Return keyword arguments for a producer. An option that is not None overrides the setting of the same name. A
+        setting overrides the delivery timeout that `--timeout` implies."""
         from kraft.client.core.configs import ProducerConfig
 
         patience = {} if self.given_timeout_ms is None else {"delivery_timeout_ms": self.given_timeout_ms}
         settings = patience | self._arguments(ProducerConfig, options)
         if options.get("transactional_id") is None:
-            settings.pop("transactional_id", None)  # only by request: an application may use the same id
+            # only if the command asks for transactions: an application may use the id in the settings
+            settings.pop("transactional_id", None)
         return settings
 
     def consumer_settings(self, group: str | None = None, **options: str | None) -> dict[str, Any]:
-        """Return keyword arguments for a producer. An option that is not None overrides the setting of the same name. A
-        setting overrides the delivery timeout that `--timeout` implies."""
+        """Return keyword arguments for a consumer, which is a member of `group` if that is not None. An option that is
+        not None overrides the setting of the same name."""
         from kraft.client.core.configs import ConsumerConfig
 
         settings = self._arguments(ConsumerConfig, options)
@@ -335,9 +336,8 @@ def pair(entry: str, option: str = "") -> tuple[str, str]:
 
 
 def refuse_options_before(ctx: typer.Context, verb: str) -> None:
-    """Raise CommandFailed for options that stand before the subcommand, where Kafka's tool takes them. In that place
-    they apply only to the command without a subcommand. So the subcommand would act on another cluster than the user
-    meant."""
+    """Raise CommandFailed for options that precede the subcommand, where Kafka's tool takes them. There they apply only
+    to the command without a subcommand, so the subcommand would act on another cluster than the user meant."""
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")
         if source is not None and source.name == "COMMANDLINE":

@@ -23,7 +23,7 @@ PORT = 8480
 PORT_MAX = 65_535
 STDIN_BYTES = 4_096
 ANSWER_MS = 5_000
-"""How long the console waits for a response unless --timeout is given."""
+"""Maximum milliseconds that the console waits for a response unless --timeout is given."""
 
 
 @over_network
@@ -145,8 +145,8 @@ def _check_registry(url: str) -> None:
 
 
 def _located(connection: ClusterConnection, data: str | None) -> tuple[ClusterConnection, Path | None]:
-    """Return the connection to the cluster to show, and the folder of a local cluster, if any. Without an address, the
-    folder determines the cluster. Without an address and a folder, it is the cluster that commands use by default."""
+    """Return the connection to the cluster to show, and the folder of a local cluster, if any. The cluster is the one
+    at the given address; else the one of the given folder; else the one that commands use by default."""
     from kraft.deploy.launch.errors import LaunchError
     from kraft.deploy.launch.folder import ClusterFolder, last_folder
 

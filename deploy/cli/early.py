@@ -1,4 +1,4 @@
-"""The zygote that `main` forks before anything is imported. It is kept here until `kraft up` takes it."""
+"""The zygote that `main` forks before it imports anything. This module keeps the zygote until `kraft up` uses it."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def start_zygote_early() -> None:
 
 
 def take_zygote() -> ZygoteStart | None:
-    """Return the zygote that was forked early, to the first caller only. None if none was forked."""
+    """Return the zygote that was forked early; None if none was forked, or an earlier call has returned it."""
     return _started.pop() if _started else None

@@ -1,6 +1,6 @@
-"""Contents of the files of a data folder as plain values: segments, indexes, snapshots, checkpoints, metadata events.
+"""Contents of the files of a data folder as dictionaries: segments, indexes, snapshots, checkpoints, metadata events.
 
-Each function yields dictionaries, one per batch, record, entry or line. They never contain credentials: see
+Each function yields one dictionary per batch, record, entry or line. They never contain credentials: see
 `kraft.client.metadata_log.event_fields`.
 """
 

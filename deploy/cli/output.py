@@ -148,8 +148,8 @@ def progress(label: str, total: int | None, *, is_shown: bool = True) -> Iterato
 
 
 def plain(value: Any) -> Any:
-    """Return a value in JSON's types: a dataclass becomes an object, an enum its name, bytes text, an id base64 as in
-    Kafka."""
+    """Convert a value to JSON's types: a dataclass to an object, an enum to its name, bytes to text, and an id to
+    base64 as in Kafka."""
     if isinstance(value, Enum):
         return value.name.lower()
     if is_dataclass(value) and not isinstance(value, type):

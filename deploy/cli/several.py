@@ -47,8 +47,8 @@ def report_results(
     as_list: bool = False,
 ) -> None:
     """Print results as text or JSON, and failures on standard error. `what` is the noun for a name, such as "topic".
-    Exit with the code of the failures, if there were any. The JSON of a single name is one object, and of several names
-    a list. With `as_list` it is always a list, also for one name: the user has named none."""
+    Exit with the code of the failures, if there were any. The JSON is one object for a single name, and a list for
+    several. With `as_list` it is always a list, because the user has named no single thing."""
     failed = [one.problem for one in outcomes if one.problem is not None]
     if failed and len(outcomes) == 1 and not as_list:
         raise failed[0]

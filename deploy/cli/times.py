@@ -78,7 +78,7 @@ def _within_bounds(time_ms: int, text: str) -> int:
 
 
 def format_time(time_ms: int | None) -> str | None:
-    """Return a time in UTC with milliseconds; plain milliseconds beyond the year 9999; None for no time."""
+    """Return a time in UTC with milliseconds; the number of milliseconds beyond the year 9999; None for None."""
     if time_ms is None or time_ms < 0:
         return None
     if time_ms > _CALENDAR_MS_MAX:

@@ -300,7 +300,7 @@ async def choose_partitions(admin: Admin, wanted: Iterable[str]) -> list[tuple[s
 
 
 async def choose_described(admin: Admin, wanted: Iterable[str]) -> dict[tuple[str, int], PartitionDescription]:
-    """Like `choose_partitions`, but return descriptions of the partitions."""
+    """Return the descriptions of the partitions that these arguments name. See `choose_partitions`."""
     parsed = [parse_partitions(text) for text in wanted]
     found = {topic.name: topic for topic in await admin.topics.describe([topic for topic, _ in parsed])}
     chosen: dict[tuple[str, int], PartitionDescription] = {}

@@ -35,18 +35,18 @@ ROUNDS_COMPARED = 4
 longer rounds waited for a broker that is down."""
 PAUSE_SECONDS_MAX = 10.0
 FAST_POLL_MS = 500
-"""Pause after a round while a page shows the effect of faults. Slow rounds lead to longer pauses."""
+"""Pause in ms after a round of requests while a page shows the effect of faults. Slow rounds lead to longer pauses."""
 LAG_PAUSE_SECONDS_MAX = 60.0
 REQUEST_SECONDS_MAX = 4.0
-"""Timeout of a request. The next round sends it to another broker."""
+"""Timeout of a request in seconds. The next round sends the request to another broker."""
 GROUPS_SECONDS_MAX = 1.5
-"""Timeout of the request for groups. It is short because this request goes to every broker, and a broker that has just
-died must not delay the round."""
+"""Timeout in seconds of the request for groups. It is short because this request goes to every broker, and a broker
+that has just died must not delay the round."""
 FIRST_ROUND_MS_MAX = 3_000
-"""How long the first page of the console waits for the first responses of the cluster."""
+"""Maximum milliseconds that the first page of the console waits for the first responses of the cluster."""
 MIN_ISR = "min.insync.replicas"
 MIN_ISR_MS = 30_000
-"""Interval in which min.insync.replicas is requested. For new topics it is requested at once."""
+"""Milliseconds between two requests for min.insync.replicas. For new topics it is requested at once."""
 
 
 class ClusterView:
@@ -101,7 +101,7 @@ class ClusterView:
 
     @property
     def age_ms(self) -> int:
-        """Age of the snapshot."""
+        """Age of the snapshot in ms."""
         return now_ms() - self.snapshot.taken_ms
 
     async def _poll(self) -> None:
@@ -187,7 +187,7 @@ class ClusterView:
 
 
 def pause_s(costs_s: Iterable[float], least_ms: float) -> float:
-    """Return the pause, given the durations of the recent rounds."""
+    """Return the pause before the next round in seconds, given the durations of the recent rounds."""
     return max(least_ms / 1_000, min(COST_SHARE * min(costs_s, default=0.0), PAUSE_SECONDS_MAX))
 
 

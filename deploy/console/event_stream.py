@@ -17,7 +17,7 @@ STREAMS_MAX = 20
 cluster."""
 HEARTBEAT_S = 10.0
 Emit = Callable[[str, Any], Awaitable[None]]
-"""Sends one event with a name and data, which is encoded as JSON."""
+"""Type: function that sends one event with a name and with data, which is encoded as JSON."""
 
 
 class EventStream:

@@ -11,9 +11,9 @@ from kraft.client.core.records import KafkaError
 from kraft.deploy.console.snapshot import ClusterSnapshot
 
 SAMPLES_MAX = 720
-"""Maximum number of samples per group: one hour at one sample in five seconds."""
+"""Maximum number of samples per group: one hour, with a sample every five seconds."""
 GROUPS_MAX = 200
-"""Maximum number of groups that are sampled. If there are more, these are the first ones by name."""
+"""Maximum number of groups that are sampled. If there are more groups, the first ones by name are sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LagHistory:
         return tuple(self._samples.get(group_id, ()))
 
     def last(self, group_id: str) -> int | None:
-        """Lag at the last sample."""
+        """Sum of the group's lag at the last sample."""
         samples = self._samples.get(group_id)
         return samples[-1].lag if samples else None
 

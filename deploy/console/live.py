@@ -14,7 +14,7 @@ from kraft.deploy.console.cluster_view import ClusterView
 from kraft.deploy.console.rendering import view_of
 
 SILENCE_S = 15.0
-"""Maximum time between two events. It lets the server and the browser notice a broken connection."""
+"""Maximum seconds between two events, so that the server and the browser notice a broken connection."""
 
 
 def routes() -> list[Route]:

@@ -97,7 +97,7 @@ def redirect(path: str, notice: str = "") -> RedirectResponse:
 
 
 def number(value: float | None) -> str:
-    """Return a number with thousands separators; – for none."""
+    """Return a number with thousands separators; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.2f}"
@@ -109,7 +109,7 @@ def counted(count: int, what: str) -> str:
 
 
 def size(value: float | None) -> str:
-    """Return bytes in a suitable unit; – for none."""
+    """Return a number of bytes in a suitable unit; a dash for None."""
     if value is None:
         return "–"
     for unit in UNITS[:-1]:
@@ -130,12 +130,12 @@ def metric(value: float, title: str) -> str:
 
 
 def shown_id(value: UUID | None) -> str:
-    """Return an id in the form in which Kafka's tools show it; – for none."""
+    """Return an id in the form in which Kafka's tools show it; a dash for None."""
     return "–" if value is None else encode_uuid(value)
 
 
 def clock_time(time_ms: int | None) -> str:
-    """Return a time as ISO 8601 in UTC with milliseconds; – for none."""
+    """Return a time as ISO 8601 in UTC with milliseconds; a dash for None."""
     if time_ms is None or time_ms < 0:
         return "–"
     try:

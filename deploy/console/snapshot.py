@@ -69,7 +69,7 @@ class ClusterSnapshot:
         )
 
     def states(self, partition: PartitionDescription) -> tuple[str, ...]:
-        """Return those of STATES in which this partition is."""
+        """Return the states of this partition, such as under-replicated; each is one of STATES."""
         if self._is_healthy(partition):  # true for nearly all partitions
             return ()
         found = [
@@ -117,7 +117,7 @@ def _alarms_of_nodes(snapshot: ClusterSnapshot) -> Iterator[Alarm]:
 
 
 LATE_MS = 10_000
-"""Time without catching up after which a voter counts as late."""
+"""Milliseconds without catching up after which a voter counts as late."""
 
 
 def is_late(last_caught_up_ms: int | None, now_ms: int) -> bool:

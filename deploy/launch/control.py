@@ -42,8 +42,8 @@ _POLL_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """State of a node as the launcher reports it. `state` is starting, ready, paused, ended, or running (only its pid
-    file is known)."""
+    """State of a node as the launcher reports it. `state` is starting, ready, paused or ended; it is running if only
+    the node's pid file is available to the launcher."""
 
     node_id: int
     roles: tuple[str, ...]
@@ -95,7 +95,7 @@ class LocalCluster:
         - `zygote`: a zygote that was started early and is used now; it is ended if the start fails.
         - `before_start`: called when the folder has every node's `server.properties`, and no node runs yet.
 
-        If the start is not even attempted, for example because a port is in use, no new folder remains."""
+        If the start fails before a node process exists, for example because a port is in use, no new folder remains."""
         zygote = zygote or spawn_zygote()
         cluster = LocalCluster(folder, layout, cluster_id)
         cluster._is_remembered = is_remembered

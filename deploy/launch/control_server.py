@@ -22,7 +22,7 @@ SEND_SECONDS_MAX = 1.0
 
 Answer = dict[str, Any]
 Condition = Callable[[], Answer | None]
-"""Function that returns the response once it is available, and None before."""
+"""Type: function that returns the response once it is available, and None before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ControlServer:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def add(self, connection: socket.socket, *, attached: bool) -> None:
-        """Serve this connection too, which the server has not accepted itself."""
+        """Serve a connection that the server has not accepted itself."""
         connection.setblocking(False)
         client = Client(connection, attached)
         self._clients.append(client)
@@ -99,7 +99,7 @@ class ControlServer:
 
     @property
     def next_deadline(self) -> float | None:
-        """Latest time at which `answer_waiting` must be called next, in monotonic seconds; None if no response is
+        """Time, in monotonic seconds, at which `answer_waiting` must be called at the latest; None if no response is
         delayed."""
         return min((pending.deadline for _, pending in self._waiting), default=None)
 
@@ -161,5 +161,5 @@ class ControlServer:
 
 
 def refusal(kind: str, message: str) -> Answer:
-    """Return the response for a failed request; `kind` is one of those of LaunchError."""
+    """Return the response for a failed request; `kind` is one of the kinds of LaunchError."""
     return {"ok": False, "kind": kind, "error": message}

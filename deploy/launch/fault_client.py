@@ -39,8 +39,8 @@ class FaultClient:
         self._ask(verb="link", node=node_id, policy=policy, **more)
 
     def leave(self, links: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store link faults that a node applies as soon as it starts, before it opens its socket. `links` has the
-        arguments of `link`, by peer."""
+        """Store link faults that a node applies as soon as it starts, before it opens its fault control socket. `links`
+        has the arguments of `link`, by peer."""
         from kraft.runtime.fault_control import FIRST_SUFFIX
 
         path = self._path.with_name(self._path.name + FIRST_SUFFIX)
@@ -58,8 +58,8 @@ class FaultClient:
         return int(self._ask(verb="reply", **rule)["rule"])
 
     def slow_syncs(self, delay_ms: int) -> None:
-        """Delay each sync of the node by this time from now on, and make no further sync fail. 0 restores normal syncs.
-        See `kraft.runtime.disk_faults` for what this fault can show."""
+        """Delay each sync of the node by this time from now on, and end the fault of `fail_syncs`. 0 restores normal
+        syncs. See `kraft.runtime.disk_faults` for what this fault can show."""
         self._ask(verb="disk", sync_delay_ms=delay_ms)
 
     def fail_syncs(self, fails: bool) -> None:

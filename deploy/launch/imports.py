@@ -28,8 +28,8 @@ _BROKER = ("kraft.broker.node.broker_node",)
 
 
 class NodeModules:
-    """Imports the modules in parts. Controllers need fewer modules, so they start while those of brokers are being
-    imported."""
+    """Imports the modules of nodes in parts. Controllers need fewer modules than brokers, so they start while the
+    modules of brokers are being imported."""
 
     def __init__(self) -> None:
         self._compiled = CompiledCache(cache_path())

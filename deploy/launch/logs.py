@@ -1,7 +1,7 @@
-"""A node's log: one line per event, with time, level, event and fields; JSON if requested.
+"""The log of a node: one line per event, with time, level, event and fields; JSON if requested.
 
-Each logger has the level of the standard library's logger with the same name, so that `kraft.node.loggers.levels` can
-set it.
+The level of each logger is that of the logger with the same name in the standard library. So
+`kraft.node.loggers.levels` can set it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kraft.deploy.launch.processes import (
 )
 
 DYING_SECONDS_MAX = 1.0
-"""How long the start of a node waits for the node's previous process, which was just killed, to end."""
+"""Maximum seconds that the start of a node waits for the end of the node's previous process, which was just killed."""
 
 
 @dataclass(slots=True, eq=False)

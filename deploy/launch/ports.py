@@ -19,7 +19,8 @@ _LISTENING = "0A"
 
 
 FIRST_PORT, LAST_PORT = 10_000, 32_000
-"""Ports from which --port 0 chooses. They are below the range that the system uses for outgoing connections."""
+"""First and last port from which `--port 0` chooses. These ports are below the range that the system uses for outgoing
+connections."""
 TRIES_MAX = 200
 
 

@@ -22,7 +22,7 @@ _LIMITED = ("warning", "error")
 
 
 class _Second:
-    """Number of lines with one text in one second."""
+    """The number of log lines with one text in one second; `began` is the time of the first of them."""
 
     __slots__ = ("began", "lines")
 
@@ -59,8 +59,8 @@ class RepeatedLines:
         return second.lines <= LINES_MAX
 
     def _add_suppressed_count(self, event: EventDict, text: object, now: float) -> None:
-        """Add a number of suppressed lines to this line: that of its own text. If there is none, it is that of the
-        first text whose second is over."""
+        """Add the number of suppressed lines with this line's text to the line. If there are none, add the number of
+        the first other text whose second is over."""
         if text in self._left_out:
             event["left_out"] = self._left_out.pop(text)
             return

@@ -1,4 +1,4 @@
-"""short_path: a name for a Unix socket that fits into the 107 bytes of a socket address, however deep the folder is."""
+"""A short path for a Unix socket, because a socket address has only 107 bytes, however deep the folder is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Stand-ins for modules that libraries import and nodes never use. With them, a start takes less CPU and runs no other
-command.
+"""Stand-ins for modules that libraries import and nodes never use. They save CPU at the start, and no other command is
+run.
 
 structlog imports asyncio for loggers of asyncio programs. crc32c reads its own version with importlib.metadata, which
 imports the email package. trio looks up libpthread with ctypes.util to name its threads, and that runs a command. A

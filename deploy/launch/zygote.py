@@ -32,9 +32,9 @@ from kraft.deploy.launch.processes import identify, read_identity
 from kraft.deploy.launch.streams import make_outputs_lossy
 
 STOP_SECONDS_MAX = 30.0
-"""How long nodes may take to stop cleanly before the zygote kills them."""
+"""Seconds that nodes have to stop cleanly before the zygote kills them."""
 _IDLE_SECONDS = 0.5
-"""Interval in which the event loop checks whether nodes have ended."""
+"""Seconds between two checks of the event loop whether nodes have ended."""
 
 
 class Zygote:

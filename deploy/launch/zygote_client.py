@@ -1,4 +1,4 @@
-"""Send requests to the zygote of a folder, over the control socket in the folder: one response per request."""
+"""Send requests to the zygote of a folder, over the control socket in that folder. Each request has one response."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kraft.deploy.launch.socket_path import short_path
 from kraft.deploy.launch.zygote import take_lock
 
 LOCK_SECONDS_MAX = 2.0
-"""How long another, unrecorded process may hold the lock. It may be a launcher that is ending or has not written its
-record yet, or a `kraft up` that inspects the folder."""
+"""Maximum seconds for which a process that is not recorded may hold the folder's lock. Such a process may be a launcher
+that is ending or has not written its record yet, or a `kraft up` that inspects the folder."""
 _POLL_SECONDS = 0.005
 
 

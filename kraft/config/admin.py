@@ -1,4 +1,6 @@
-"""Rules of `kraft.admin.listener`: its address and TLS, and a check that it is not exposed unprotected by mistake."""
+"""Rules for the configuration key `kraft.admin.listener`: its address, its TLS settings, and a check that other
+machines cannot reach it without credentials by mistake.
+"""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ class Meaning(Enum):
 
 
 STOPS = frozenset({Meaning.REFUSED, Meaning.UNKNOWN})
-"""Meanings of a line with which a node does not start. The option --ignore-unknown permits lines with unknown keys."""
+"""Meanings of a line that prevent a node from starting. With the option --ignore-unknown, an unknown key does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawSetting:
-    """One line of a server.properties file. `source`: its line number, or the environment variable that it comes
-    from."""
+    """One line of a server.properties file. `source` is its line number, or the name of the environment variable that
+    set the key."""
 
     source: str
     key: str
@@ -44,8 +44,8 @@ class RawSetting:
 class CheckedSetting:
     """A setting with its effect.
 
-    `value` is safe to print: secrets are hidden. `default` is None for a key without a default. `why` gives the reason
-    for `meaning`, if there is one to give."""
+    `value` is safe to print: secrets are hidden. `default` is None for a key without a default. `why` is the reason for
+    `meaning`, empty if none is needed."""
 
     source: str
     key: str
@@ -62,7 +62,7 @@ def check_settings(settings: Sequence[RawSetting]) -> tuple[CheckedSetting, ...]
 
 
 def check_whole(settings: Iterable[RawSetting]) -> str | None:
-    """Return why a node cannot start with these settings taken together; None if it can. Unknown keys are ignored."""
+    """Return why a node cannot start with all of these settings together; None if it can. Unknown keys are ignored."""
     try:
         NodeConfig.parse({setting.key: setting.value for setting in settings}, ignore_unknown=True)
     except ConfigError as problem:

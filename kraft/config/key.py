@@ -17,7 +17,7 @@ from types import MappingProxyType
 from kraft.config.errors import ConfigError
 
 INTEGER_DIGITS_MAX = 100
-"""Numbers with more digits fit no type, and Python refuses to convert very long ones."""
+"""Maximum digits of a number. No type of key holds a longer number, and Python refuses to convert very long ones."""
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -26,8 +26,8 @@ _DOUBLE = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[d
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 Validator = Callable[[ConfigValue], str | None]
-"""Returns None for a valid value, else what was expected: `must be at least 1`. Its docstring describes the valid
-values."""
+"""Function that checks a value. It returns None if the value is valid, else what was expected: `must be at least 1`.
+Its docstring describes the valid values."""
 
 
 class KeyType(IntEnum):
@@ -45,7 +45,7 @@ class KeyType(IntEnum):
 
 
 class Effect(Enum):
-    """Effect of setting a key in this implementation."""
+    """Whether a key takes effect in this implementation."""
 
     EFFECTIVE = "effective"
     NO_EFFECT = "accepted, no effect"
@@ -53,7 +53,7 @@ class Effect(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether a broker key can change while nodes run, and at which level."""
+    """Whether a broker key can change while nodes run: not at all, for one broker, or for the whole cluster too."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -96,7 +96,7 @@ class ConfigKey:
         return value
 
     def check(self, text: str) -> None:
-        """Raise ConfigError if the key cannot be set to `text`: as `parse`, and a list must not have empty members."""
+        """Raise ConfigError if the key cannot be set to `text`: if `parse` raises, or if a list has empty members."""
         self.parse(text)
         if self.type is KeyType.LIST and _trim(text) and not all(_members(text)):
             raise ConfigError(self.name, f"the value {text!r} has an empty member: take a comma away")
@@ -124,7 +124,7 @@ class ConfigKey:
 
 
 def shown(key: ConfigKey, text: str) -> str:
-    """Return `text` for display: secrets are hidden."""
+    """Return `text` quoted for an error message, or `[hidden]` if the key holds a secret."""
     return "[hidden]" if key.is_sensitive else repr(text)
 
 

@@ -83,7 +83,7 @@ class NodeConfig:
         return key in self.properties
 
     def integer(self, key: str) -> int:
-        """Return the value of an INT, SHORT or LONG key that has a value."""
+        """Return the value of an INT, SHORT or LONG key that is set or has a default."""
         value = self._value(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -129,16 +129,17 @@ class NodeConfig:
         raise ConfigError("listeners", f"there is no listener {listener_name}")
 
     def dial_tls(self, listener_name: str, protocol: SecurityProtocol | None = None) -> TlsConfig | None:
-        """Return the TLS settings for dialling another node's listener of this name, whether bound here or not; None
-        without TLS.
+        """Return the TLS settings for dialling the listener of this name on another node; None if that listener does
+        not use TLS. This node need not have a listener of the name.
 
-        `protocol`: the security protocol that the other node reported; by default the one in
+        `protocol` is the security protocol that the other node reported; by default the one in
         listener.security.protocol.map."""
         protocol = protocol or protocol_of(self, listener_name)
         if not protocol.uses_tls:
             return None
         own = next((listener for listener in self.listeners if listener.name == listener_name), None)
-        is_bound = own is not None and own.security_protocol.uses_tls  # otherwise no key needs to exist for it
+        # only a node that accepts TLS connections on this listener needs a private key
+        is_bound = own is not None and own.security_protocol.uses_tls
         return tls_config(ListenerConfig(listener_name, "", 0, protocol), self.values, is_bound=is_bound)
 
     def _value(self, key: str) -> ConfigValue:

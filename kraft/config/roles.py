@@ -1,8 +1,8 @@
 """Rules that involve roles, listeners and the quorum together.
 
-A controller listens only on controller listeners, a broker on none of them, and a node with both roles on both kinds.
-An advertised address must be reachable. A controller must be among the static voters; a node that is only a broker must
-not.
+A controller listens only on controller listeners. A broker listens on no controller listener. A node with both roles
+listens on both kinds. An advertised address must be reachable. A controller must be among the static voters; a node
+that is only a broker must not.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _check_voters(config: NodeConfig) -> None:
 
 
 def protocol_of(config: NodeConfig, listener_name: str) -> SecurityProtocol:
-    """Return the security protocol of a listener name, bound here or not. Raises ConfigError if
-    listener.security.protocol.map lacks the name."""
+    """Return the security protocol of a listener name, whether or not this node has such a listener. Raises ConfigError
+    if listener.security.protocol.map lacks the name."""
     protocols = _protocols(config)
     if listener_name not in protocols:
         known = ", ".join(sorted(protocols))

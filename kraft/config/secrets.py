@@ -1,4 +1,4 @@
-"""Which settings hold secrets that are never displayed: passwords, including those of a single listener."""
+"""Test whether a setting holds a secret, which is never displayed: a password, including that of a single listener."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ PER_LISTENER_KEYS = frozenset(
         "truststore.certificates",
     )
 )
-"""Keys that can change while nodes run only with a listener's prefix."""
+"""Keys that can change while nodes run only in the form with a listener's prefix (`listener.name.<listener>.<key>`)."""
 
 
 def broker_key(name: str) -> ConfigKey:
-    """Return the definition of a broker key; `listener.name.<listener>.<key>` returns that of `<key>`. Raises
-    ConfigError if unknown."""
+    """Return the definition of a broker key. For `listener.name.<listener>.<key>`, return the definition of `<key>`.
+    Raises ConfigError if the key is unknown."""
     return _look_up(BROKER_KEYS, strip_listener_prefix(name), "broker")
 
 
@@ -87,7 +87,8 @@ def validate_topic_config(name: str, value: str) -> None:
 
 
 def validate_broker_config(name: str, value: str, *, per_broker: bool) -> None:
-    """Raise ConfigError if a broker key cannot be changed while nodes run, at this level, or to this value.
+    """Raise ConfigError if a broker key cannot be set to this value while nodes run, at this level: for one broker or
+    for the cluster.
 
     A key that Kafka does not define is accepted: brokers ignore it."""
     key = BROKER_KEYS.get(strip_listener_prefix(name))
@@ -100,7 +101,8 @@ def validate_broker_config(name: str, value: str, *, per_broker: bool) -> None:
 
 
 def strip_listener_prefix(name: str) -> str:
-    """Return `ssl.keystore.location` for `listener.name.internal.ssl.keystore.location`; other names unchanged."""
+    """Return a key's name without the prefix of a listener: `ssl.keystore.location` for
+    `listener.name.internal.ssl.keystore.location`. Other names are returned unchanged."""
     if not name.startswith("listener.name."):
         return name
     rest = name.removeprefix("listener.name.").partition(".")[2]

@@ -35,7 +35,7 @@ class TlsConfig:
 
 def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue], *, is_bound: bool = True) -> TlsConfig:
     """Return the TLS settings of a listener. Raises ConfigError if a store is not PEM, or a required store is missing.
-    Dialling a listener that is not bound here needs no private key."""
+    For a listener that this node only dials, no private key is required."""
     prefix = f"listener.name.{listener.name.lower()}."
 
     def value(key: str) -> ConfigValue:

@@ -1,5 +1,5 @@
-"""Validators: each returns None for a valid value, else how to complete the sentence "it …". Their docstrings are shown
-in the documentation.
+"""Validators of values. Each returns None for a valid value, else the words that complete the sentence "it …". The
+docstrings of the validators are shown in the documentation.
 """
 
 from __future__ import annotations

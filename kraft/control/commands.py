@@ -1,7 +1,7 @@
 """The commands that the active controller decides, as frozen values.
 
-Commands of brokers mirror the internal messages. Plans (fencing, controlled shutdown, elections for leaderless
-partitions) have a `cursor`: where the next slice begins.
+Commands that brokers send have the fields of the internal messages. Plans (fencing, controlled shutdown, elections for
+leaderless partitions) have a `cursor`: where the next slice begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kraft.image import Endpoint, FeatureRange
 
 
 class Cursor(NamedTuple):
-    """The next partition of a plan, in the order of topic names."""
+    """Position of a plan: the first partition of its next slice, in the order of topic names."""
 
     topic: str
     partition: int
@@ -29,9 +29,9 @@ START = Cursor("", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerCommand:
-    """A broker incarnation registers. `dead_broker_epoch` is the epoch of the previous incarnation if a probe proved it
-    dead. `replaced_epoch` is set after the first slice: the epoch of the incarnation that this registration is
-    replacing."""
+    """Command: register a broker incarnation. `dead_broker_epoch` is the epoch of the previous incarnation if a probe
+    proved it dead. `replaced_epoch` is set after the first slice: the epoch of the incarnation that this registration
+    is replacing."""
 
     cluster_id: str
     broker_id: int
@@ -58,7 +58,7 @@ class BrokerHeartbeat:
     want_shut_down: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
     log_ends: tuple[tuple[UUID, int], ...] = ()
-    """(topic id, partition) of the log ends in this heartbeat."""
+    """(topic id, partition) of each partition whose log end this heartbeat reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class FenceCause(Enum):
 
 
 class FenceTarget(NamedTuple):
-    """A broker to fence, unless broker epoch or connection number are out of date when the plan begins."""
+    """A broker to fence. It is skipped if its broker epoch or connection number is out of date when the plan begins."""
 
     broker_id: int
     broker_epoch: int
@@ -134,7 +134,7 @@ class ElectLeaderless:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceLeaders:
-    """Command: move leadership back to preferred replicas, one slice."""
+    """Command: move leadership of one slice of partitions back to their preferred replicas."""
 
     cursor: Cursor = START
 
@@ -169,7 +169,7 @@ class AlterPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirs:
-    """A broker's report of the log directories of its replicas: (topic id, partition, directory id)."""
+    """A broker's report of the log directories of its replicas, as (topic id, partition, directory id)."""
 
     broker_id: int
     broker_epoch: int
@@ -186,7 +186,7 @@ class AllocateProducerIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerCommand:
-    """A controller publishes its endpoints and feature levels."""
+    """Command: record a controller's endpoints and feature levels."""
 
     cluster_id: str
     controller_id: int
@@ -202,7 +202,7 @@ class ActivateController:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminRequest:
-    """A client's request in the newest class of its key."""
+    """A client's request, as the class of the newest version of its API key."""
 
     api_key: int
     request: Any
@@ -211,8 +211,9 @@ class AdminRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicsSlice:
-    """The remaining slices of a CreateTopics request, each of whole topics. The topics before `first` have their
-    answers in `results`. `draft` is the partial result of the topic at `first`, if that one is decided in steps."""
+    """Command: decide the remaining slices of a CreateTopics request, each of whole topics. `results` are the answers
+    for the topics before `first`. `draft` is the partial result of the topic at `first`, if that topic is decided in
+    steps."""
 
     asked: AdminRequest
     first: int = 0
@@ -222,8 +223,9 @@ class CreateTopicsSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsSlice:
-    """The remaining slices of a CreatePartitions request, each of whole topics. The topics before `first` have their
-    answers in `results`. `draft` is the partial result of the topic at `first`, if that one is decided in steps."""
+    """Command: decide the remaining slices of a CreatePartitions request, each of whole topics. `results` are the
+    answers for the topics before `first`. `draft` is the partial result of the topic at `first`, if that topic is
+    decided in steps."""
 
     asked: AdminRequest
     first: int = 0
@@ -233,9 +235,9 @@ class CreatePartitionsSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentsSlice:
-    """The remaining slices of an AlterPartitionReassignments request. `wanted` is the whole request as (topic,
-    partition, replicas); `doubled` are the partitions that it names twice; `answers` belong to the partitions decided
-    so far."""
+    """Command: decide the remaining slices of an AlterPartitionReassignments request. `wanted` is the whole request as
+    (topic, partition, replicas). `doubled` are the partitions that the request names twice. `answers` are the results
+    of the partitions decided so far."""
 
     asked: AdminRequest
     wanted: tuple[tuple[str, int, tuple[int, ...] | None], ...]

@@ -51,11 +51,11 @@ ADMIN: Mapping[int, Decide] = MappingProxyType(
         ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
     }
 )
-"""Handlers of client requests to the active controller, sent directly or forwarded by a broker."""
+"""API key → handler of client requests to the active controller, sent directly or forwarded by a broker."""
 
 
 def decide_admin(image: MetadataImage, context: Context, command: commands.AdminRequest) -> Decision:
-    """Decide a client's request by its key."""
+    """Decide a client's request by its API key."""
     return ADMIN[command.api_key](image, context, command)
 
 

@@ -20,11 +20,11 @@ PARTITION_CHANGES_PER_SLICE_MAX = 1_000
 between two slices."""
 
 PARTITIONS_PER_SLICE_MAX = 1_000
-"""Maximum partitions that one slice of an election checks, whether they change or not."""
+"""Maximum number of partitions that one slice of an election checks, changed or not."""
 
 LEAVES_PER_SLICE_MAX = 80
-"""Maximum leaves (blocks of partitions) that one slice of any plan searches for affected partitions: 20,000 partitions.
-"""
+"""Maximum number of leaves (blocks of 256 partitions) that one slice of any plan searches for affected partitions:
+20,000 partitions."""
 
 FENCE_CHANGES_PER_SLICE_MAX = 500
 """Maximum changes in one slice of a fence. It is smaller because every node replays the slice while clients wait for
@@ -34,8 +34,8 @@ EVENTS_PER_SLICE = 1_000
 """Approximate number of events in one slice of a client's request that is answered part by part."""
 
 EVENTS_PER_COMMAND_MAX = 10_000
-"""Maximum number of events of a client's request. A request that needs more is rejected with POLICY_VIOLATION, as in
-Kafka."""
+"""Maximum number of events that a client's request may need. A request that needs more is rejected with
+POLICY_VIOLATION, as in Kafka."""
 TOO_LARGE = (
     "Unable to perform excessively large batch operation. It needs more than "
     f"{EVENTS_PER_COMMAND_MAX} metadata events; ask for less at once."
@@ -62,7 +62,7 @@ _NO_LOG_ENDS: Mapping[tuple[UUID, int], ReportedLogEnd] = MappingProxyType({})
 class BrokerSession(NamedTuple):
     """The active controller's volatile state of one broker incarnation, which is lost with leadership.
 
-    `connection_number` is the connection of its last heartbeat, and `is_connected` tells whether that is still up.
+    `connection_number` is the connection of its last heartbeat, and `is_connected` tells whether that connection is up.
     `metadata_offset` is the end offset of the newest image that it has applied. `shutdown_offset` is where its
     controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then. `log_ends` are by topic id and
     partition, for partitions without ISR and ELR."""
@@ -97,7 +97,7 @@ def allow_all(_requester: Requester, _operation: str, _resource_type: str, _name
 
 
 SHUTDOWN_UNDER_WAY = (1 << 63) - 1
-"""Value for a shutdown offset while the plan that moves leadership away from the stopping broker is not complete: an
+"""Value of `shutdown_offset` while the plan that moves leadership away from the stopping broker is not complete: an
 offset above all others."""
 
 
@@ -110,10 +110,9 @@ class Context:
 
     `next_offset` is the offset that the first event will get. `sessions` are by broker id. `being_fenced` are brokers
     with a fencing, re-registration or controlled shutdown in progress: they are not eligible for anything.
-    `directories_going_offline` are offline log directories that a plan is still handling: their replicas are not
-    eligible either. `recently_fenced` are brokers that were fenced before their session timeout, and whose session
-    timeout has not passed: no unclean election may pass them over (K3).
-    """
+    `directories_going_offline` are offline log directories that a plan is handling: their replicas are not eligible
+    either. `recently_fenced` are brokers that were fenced before their session timeout, and whose session timeout has
+    not passed: no unclean election may pass them over (K3)."""
 
     now_ms: int
     next_offset: int
@@ -147,8 +146,8 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """The command is not done: decide this command next, on the newest image. Other commands may run in between, and
-    the reply belongs to the last command of the chain.
+    """Effect of a decision that does not complete its command: `command` is to be decided next, on the newest image.
+    Other commands may run in between, and the reply belongs to the last command of the chain.
 
     `at_once`: no other command may run in between, because the result takes effect as a whole; the decision then has no
     events. `is_answered`: the reply belongs to this decision, and the remaining slices have no requester."""

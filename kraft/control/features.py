@@ -69,7 +69,7 @@ def bootstrap_feature_events() -> list[Event]:
 
 
 def decide_update_features(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide UpdateFeatures in its newest version: all updates or none."""
+    """Decide an UpdateFeatures request of the newest version: all updates or none."""
     request = command.request
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         return _answer(image, _Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is needed"))
@@ -92,7 +92,7 @@ def decide_update_features(image: MetadataImage, context: Context, command: Admi
 
 
 def refuse_update(image: MetadataImage, name: str, level: int, upgrade_type: int) -> _Refusal | None:
-    """Return why this feature may not be set to this level, or None."""
+    """Return why this feature may not be set to the requested level, or None."""
     reason = _reason_of_refusal(image, name, level, upgrade_type)
     if reason is None:
         return None
@@ -140,7 +140,7 @@ def _registered_ranges(image: MetadataImage) -> list[tuple[str, tuple[FeatureRan
 
 
 def loses_metadata(name: str, current: int, level: int) -> bool:
-    """Return whether the lower level cannot write event versions that may exist at the current level."""
+    """Return whether the log may hold event versions of the current level that cannot be written at the lower level."""
     if name != METADATA_VERSION_FEATURE:
         return False
     return any(level < since <= current and table for since, table in EVENT_VERSIONS_BY_METADATA_VERSION.items())
@@ -151,7 +151,7 @@ def _answer(image: MetadataImage, refusal: _Refusal | None) -> Decision:
 
 
 def update_features_response(refusal: _Refusal | None) -> Any:
-    """Return the newest UpdateFeaturesResponse."""
+    """Return an UpdateFeaturesResponse of the newest version."""
     from datetime import timedelta
 
     from kio.schema.update_features.v2.response import UpdateFeaturesResponse

@@ -28,7 +28,7 @@ class BrokerHeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredPartitionReply:
-    """The partition after the command, if there is no error."""
+    """Result of an AlterPartition command for one partition: an error, or the partition after the change."""
 
     topic_id: UUID
     partition_id: int

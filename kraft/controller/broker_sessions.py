@@ -35,7 +35,7 @@ class Sessions:
 
     def begin(self, image: MetadataImage, now_ms: int, connections: Mapping[int, tuple[int, bool]]) -> None:
         """Start all sessions when this node becomes the active controller. `connections`: broker id → (connection
-        number, is it up)."""
+        number, whether that connection is up)."""
         self.clear()
         for broker in image.sorted_brokers():
             if broker.fenced:
@@ -74,7 +74,7 @@ class Sessions:
         )
 
     def connection_ended(self, connection_number: int) -> None:
-        """Note that a connection has ended."""
+        """Record that a connection has ended."""
         for broker_id, session in self._sessions.items():
             if session.connection_number == connection_number:
                 self._sessions[broker_id] = session._replace(is_connected=False)
@@ -92,14 +92,14 @@ class Sessions:
         self._recently_fenced.pop(broker_id, None)
 
     def fenced_fast(self, broker_id: int, now_ms: int) -> None:
-        """Note that a broker was fenced before its session timeout. Until that timeout, no unclean election may choose
-        another replica instead of waiting for this broker."""
+        """Record that a broker was fenced before its session timeout. Until that timeout, no unclean election may
+        choose another replica instead of waiting for this broker."""
         session = self._sessions.get(broker_id)
         heard_ms = now_ms if session is None else session.last_heard_ms
         self._recently_fenced[broker_id] = heard_ms + self._timeout_ms
 
     def unfenced(self, broker_id: int) -> None:
-        """Note that a broker is unfenced again."""
+        """Record that a broker is unfenced again."""
         self._recently_fenced.pop(broker_id, None)
 
     @property
@@ -144,9 +144,9 @@ def _merge_log_ends(
     log_epochs: Sequence[LogEpochs],
     now_ms: int,
 ) -> Mapping[tuple[UUID, int], ReportedLogEnd]:
-    """Merge the log ends that a broker reports into those it reported before. A full report may be one part of many, so
-    earlier log ends stay; otherwise the report replaces them. An unchanged log end keeps the time of its first report.
-    """
+    """Merge the log ends that a broker reports into those that it reported before. A report of the maximum size may be
+    one part of many, so earlier log ends stay; a smaller report replaces them. An unchanged log end keeps the time of
+    its first report."""
     taken: HashTrieMap[tuple[UUID, int], ReportedLogEnd] = HashTrieMap()
     if len(rows) >= LOG_ENDS_MAX:
         taken = known if isinstance(known, HashTrieMap) else HashTrieMap(known)

@@ -4,11 +4,11 @@ A command that is decided or appended in steps (`FollowUp.at_once`, very large b
 done: other commands wait in order, and the loop serves other work between two steps. When the queue is free, the
 controller's own fences come first; then slices of plans and waiting commands take turns.
 
-Invariants: `image` is the committed image plus everything appended and not yet committed. A reply leaves only when the
-high watermark has reached its own events and everything it depends on (M9). Losing leadership drops the image and fails
-every parked reply and every plan (B32). The next slice of a plan is decided on the newest image, once most of what
-plans have appended is committed, so that other replies do not wait behind plans. A command whose decision or reply
-raises fails alone. Events that are in the log but not in `image` stop the node.
+Invariants: `image` is the committed image plus everything appended and not yet committed. A reply is sent only when the
+high watermark has reached the command's events and everything that the reply depends on (M9). Losing leadership drops
+the image and fails every parked reply and every plan (B32). The next slice of a plan is decided on the newest image,
+once most of what plans have appended is committed, so that other replies do not wait behind plans. A command whose
+decision or reply raises fails alone. Events that are in the log but not in `image` stop the node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Two slices of a thousand events may be in flight at a time, or three of a fence:
 committed."""
 
 TURN_NS_MAX = 5_000_000
-"""Maximum nanoseconds that one step of the event loop spends on deciding waiting commands."""
+"""Maximum nanoseconds that one step of the event loop spends on deciding commands that wait."""
 
 NS_PER_MS = 1e6
 
@@ -68,12 +68,12 @@ class CommandHost(Protocol):
     def shutdown_offset(self, effect: ShutdownOffset) -> None: ...
 
     def work_available(self) -> None:
-        """Called when `run_next` has work: call it soon, until it returns False."""
+        """Called when `run_next` has work. The host then calls `run_next` soon, until it returns False."""
         ...
 
     def failed(self, command: Any, problem: Exception) -> None:
         """Called when this command has raised: in its decision, in a later step of it, or in the `reply` callback of
-        its waiter. The waiter is notified next."""
+        its waiter. The waiter's `failed` is called next."""
         ...
 
 
@@ -141,7 +141,7 @@ class CommandQueue:
         self._high_watermark = 0
         self._parked: deque[_ParkedReply] = deque()
         self._in_progress: _QueuedCommand | _Decided | None = None
-        """The next step of the command that holds the queue: of its decision, or of its batch."""
+        """The next step of the command that holds the queue: a step of its decision or of appending its batch."""
         self._urgent: deque[_QueuedCommand] = deque()
         self._waiting: deque[_QueuedCommand] = deque()
         self._follow_ups: deque[_QueuedCommand] = deque()
@@ -149,8 +149,8 @@ class CommandQueue:
         """Number of steps that plans may take before waiting commands continue: one for each step that other commands
         took while a plan existed."""
         self._plan_events: deque[tuple[int, int]] = deque()
-        """(end offset, number of events) of each slice of a plan that is not known to be committed. A plan's last slice
-        is left out."""
+        """(end offset, number of events) of each slice of a plan that is not known to be committed, except the last
+        slice of a plan."""
         self.queue_ms = Histogram()
         """Histogram of how long commands waited in the queue, in ms."""
         self.processing_ms = Histogram()
@@ -170,7 +170,8 @@ class CommandQueue:
         return self._in_progress is not None
 
     def activate(self, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
-        """Start deciding as the leader. `committed` is the image up to the log end, except records without events."""
+        """Start deciding as the leader. `committed` is the image up to the log end; the records after its offset hold
+        no events."""
         self.image = committed
         self._epoch = epoch
         self._high_watermark = high_watermark
@@ -235,8 +236,8 @@ class CommandQueue:
         self._fill(_Decided(asked, context.next_offset, decision, BatchBuilder(image, decision.events)))
 
     def _fill(self, decided: _Decided) -> None:
-        """Add the next events to the batch. A complete batch is appended: at once if one step sufficed, else in a step
-        of its own."""
+        """Add the next events to the batch. A complete batch is appended: at once if one step sufficed, else in a
+        separate step."""
         begun = len(decided.batch.values)
         is_complete = decided.batch.take(EVENTS_PER_STEP_MAX)
         if is_complete and begun in (0, len(decided.batch.values)):
@@ -312,9 +313,9 @@ class CommandQueue:
 
     def run_next(self) -> bool:
         """Run the next step, and return False if nothing may run now. The order is: the command that holds the queue, a
-        command of the controller itself, then the next slice of a plan or a turn of waiting commands. Plans get as many
-        steps as other commands had meanwhile. Steps owed to plans come before waiting commands even while the plans
-        wait for commits, because every reply waits for those commits too."""
+        command of the controller itself, then the next slice of a plan or a turn of waiting commands. While a plan
+        exists, plans get one step for each step of other commands. Steps owed to plans come before waiting commands
+        even while the plans wait for commits, because every reply waits for those commits too."""
         under_way, self._in_progress = self._in_progress, None
         if under_way is not None:
             self._owe_plans()
@@ -337,7 +338,7 @@ class CommandQueue:
         self._steps_owed = self._steps_owed + 1 if self._follow_ups else 0
 
     def _may_plans_continue(self) -> bool:
-        """Return whether few enough events of plans are uncommitted."""
+        """Return whether plans may continue: the number of their uncommitted events is below the limit."""
         ahead, high_watermark = self._plan_events, self._quorum.high_watermark
         while ahead and ahead[0][0] <= high_watermark:
             ahead.popleft()
@@ -367,7 +368,7 @@ class CommandQueue:
         asked = _queued_command_of(under_way)
         if isinstance(under_way, _Decided) and under_way.next_offset == self._quorum.log_end_offset:
             self._guarded(asked, self._fill, under_way)
-        # a decision in steps; or the quorum has appended a record of its own since, so that the offset is no longer
+        # a decision in steps, or the quorum has since appended a record by itself, so that the offset is no longer
         # right
         else:
             self._guarded(asked, self._decide, asked)
@@ -403,7 +404,7 @@ class CommandQueue:
 
 
 def leaving_brokers(command: Any) -> tuple[int, ...]:
-    """Return the brokers that a plan removes, once its first slice is decided."""
+    """Return the brokers that a plan removes, once the first slice of the plan is decided."""
     match command:
         case FenceBrokers(targets=targets, cursor=cursor) if cursor is not None:
             return tuple(target.broker_id for target in targets)

@@ -71,10 +71,10 @@ def _error_fields(problem: Exception) -> dict[str, Any]:
 
 
 IDLE_MS = 60_000
-"""Maximum time between two runs of the timers."""
+"""Maximum milliseconds between two runs of the timers."""
 
 OUR_REASONS = frozenset((CloseReason.LOCAL, CloseReason.BAD_BYTES, CloseReason.IDLE, CloseReason.SHUTDOWN))
-"""Close reasons that mean that this node itself ended the connection."""
+"""Close reasons with which this node itself ended the connection."""
 
 
 class Controller:
@@ -151,7 +151,7 @@ class Controller:
         """Do nothing: the publisher stores the leader."""
 
     def on_became_leader(self, epoch: int, start_offset: int) -> None:
-        """Start deciding: everything before this epoch is replayed."""
+        """Start deciding: the image contains everything before this epoch."""
         committed = self.publisher.image
         now_ms = self.clock.monotonic_ms()
         log.info("active controller", node_id=self.config.node_id, epoch=epoch, offset=committed.offset)
@@ -208,7 +208,7 @@ class Controller:
         )
 
     def appended(self, prepared: PreparedImage) -> None:
-        """Give the publisher the new image, so that it need not replay the batch when it commits."""
+        """Give the publisher the new image, so that the publisher need not replay the batch when the batch commits."""
         self.publisher.prepare(prepared)
 
     def decided(self, command: Any, decision: Decision) -> None:
@@ -283,7 +283,7 @@ class Controller:
 
     def handle(self, request: Request) -> bool:
         """Serve a request of the controller listener; return False if its key is not served here. Raises WireError if
-        it is damaged."""
+        the request does not parse."""
         handler = REQUESTS.get(request.api_key)
         if handler is None:
             return False
@@ -395,7 +395,7 @@ class Controller:
     @property
     def _may_decide(self) -> bool:
         """Whether the queue is free and the log would accept events. The log accepts none while a resignation waits for
-        the disk. Due work then waits until leadership is lost."""
+        the disk. Work that is due then waits until leadership is lost."""
         return self.queue.image is not None and not self.queue.is_held and self.quorum.is_leader
 
     def run_due_timers(self) -> None:

@@ -63,7 +63,7 @@ class OwnRegistration:
         self.endpoints: tuple[Endpoint, ...] = ()
 
     def changed(self) -> None:
-        """Check the registration again, after a change of the leader or of the image."""
+        """Check whether the registration is outdated, after a change of the leader or of the image."""
         self._changed.set()
 
     def listening(self, endpoints: tuple[Endpoint, ...]) -> None:
@@ -84,7 +84,7 @@ class OwnRegistration:
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
 
     async def _is_settled(self) -> bool:
-        """Register with the active controller if needed. Return False if that must be retried."""
+        """Register with the active controller if that is needed. Return False if it must be tried again."""
         own = ControllerRegistration(self._config.node_id, self._incarnation_id, self.endpoints, SUPPORTED_FEATURES)
         leader_id = self._publisher.leader_id
         is_known = self._publisher.image.controllers.get(self._config.node_id) == own

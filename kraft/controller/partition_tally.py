@@ -1,4 +1,5 @@
-"""PartitionTally: metrics over all partitions, updated from each published change instead of being counted again.
+"""PartitionTally: metrics over all partitions, updated with each published change so that the partitions are never
+recounted.
 
 Source: Kafka's ControllerMetricsChanges.
 """
@@ -11,19 +12,19 @@ from kraft.image.partitions import NO_LEADER, TopicImage
 
 
 class PartitionTally:
-    """Counts for the newest published image; elections are counted since the node started. `published` subscribes to
-    the publisher."""
+    """Counts of partitions in the newest published image, and of elections since the node started. `published`
+    subscribes to the publisher."""
 
     def __init__(self) -> None:
         self.partitions = 0
         self.offline = 0
-        """Partitions without a leader."""
+        """Number of partitions without a leader."""
         self.not_preferred = 0
-        """Partitions whose leader is not their preferred replica."""
+        """Number of partitions whose leader is not their preferred replica."""
         self.unclean_elections = 0
-        """Elections of leaders that were neither in the ISR nor in the ELR."""
+        """Number of elections of leaders that were neither in the ISR nor in the ELR."""
         self.eligible_elections = 0
-        """Elections of leaders that were in the ELR instead of the ISR (KIP-966)."""
+        """Number of elections of leaders that were in the ELR instead of the ISR (KIP-966)."""
 
     def published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
         """Update the counts for a published change."""

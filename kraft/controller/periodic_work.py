@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kraft.image import MetadataImage
 
 FENCE_AGAIN_MS = 1_000
-"""Delay before expired sessions are checked again after a fence whose decision failed."""
+"""Milliseconds before expired sessions are checked again, after the decision to fence a broker has failed."""
 
 
 class PeriodicWork:
@@ -38,11 +38,11 @@ class PeriodicWork:
         self._rebalance_ms: int | None = None
         self._unclean_ms: int | None = None
         self._fence_ms = 0
-        """Time before which expired sessions are not fenced."""
+        """Time before which expired sessions are not fenced, in ms."""
         self.sessions_expired = 0
 
     def begin(self, now_ms: int) -> None:
-        """Start when this controller becomes active."""
+        """Set the first deadlines, when this controller becomes active."""
         self._rebalance_ms = now_ms + self._rebalance_interval_ms
         self._unclean_ms = now_ms + self._unclean_interval_ms
 

@@ -1,6 +1,6 @@
 """Probes: send Identify to a broker's address, and turn the response or failure into a ProbeOutcome.
 
-The judgement is in `kraft.control.brokers.probing`; nothing is decided here.
+`kraft.control.brokers.probing` evaluates the outcomes; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Prober:
         return next((endpoint for endpoint in endpoints if endpoint.name == wanted), endpoints[0])
 
     def problem_with(self, endpoints: Sequence[Endpoint]) -> str | None:
-        """Return why the active controller, with its configuration, could never probe a broker with these endpoints;
-        None if it could."""
+        """Return why an active controller with this configuration could never probe a broker with these endpoints; None
+        if it could."""
         for endpoint in endpoints:
             if endpoint.security_protocol not in SecurityProtocol.__members__:
                 known = ", ".join(SecurityProtocol.__members__)

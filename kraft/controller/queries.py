@@ -45,7 +45,8 @@ def handle_api_versions(controller: Controller, request: Request) -> None:
 
 
 def api_versions_response(controller: Controller, version: int) -> Any:
-    """Return the newest ApiVersionsResponse. Before version 4 it leaves out features whose range starts at 0."""
+    """Return an ApiVersionsResponse of the newest version. Features whose range starts at 0 are left out for a request
+    before version 4."""
     cls = messages.response_class(ApiKey.API_VERSIONS)
     key_class = messages.nested_class(cls, "api_keys")
     supported_class = messages.nested_class(cls, "supported_features")
@@ -193,18 +194,18 @@ READS: Mapping[int, Callable[[Any, Requester, Any], Any]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_levels,
     }
 )
-"""Handlers: (controller, requester, request in its newest class) -> response in its newest class."""
+"""API key → handler: (controller, requester, request of the newest version) -> response of the newest version."""
 
 
 def requester_of(request: Request) -> Requester:
-    """Return the identity at the other end of a connection to the controller listener."""
+    """Return the identity of the client at the other end of a connection to the controller listener."""
     transport = request.connection.transport
     principal = ANONYMOUS.principal if transport.peer_principal is None else f"User:{transport.peer_principal}"
     return Requester(principal, transport.peer_host, request.client_id)
 
 
 def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> None:
-    """Answer a read from committed state."""
+    """Answer a request that only reads committed state."""
     message = messages.decode_request(api_key, request.api_version, request.body)
     response = READS[api_key](controller, requester_of(request), message)
     request.respond(messages.encode_response(api_key, request.api_version, response))
@@ -236,5 +237,6 @@ _NOT_DECIDED = MappingProxyType(
 
 
 def not_decided(api_key: int, error: ErrorCode) -> Any:
-    """Return the response to a request that needs the active controller and cannot be decided here or now."""
+    """Return the response with this error to a request that needs the active controller but cannot be decided on this
+    node now."""
     return messages.build(messages.response_class(api_key), error_code=error, error_message=_NOT_DECIDED[error])

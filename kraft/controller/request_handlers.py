@@ -1,4 +1,5 @@
-"""Requests of the controller listener: bytes to commands, and replies to bytes. One function per key, in `REQUESTS`.
+"""Requests of the controller listener: requests are decoded to commands, and replies are encoded to responses.
+`REQUESTS` has one function per API key.
 
 A controller that is not active answers NOT_CONTROLLER and names the leader that it knows.
 """
@@ -69,7 +70,7 @@ def _waiter(
 
 
 def leader_id(controller: Controller) -> int:
-    """Return the id of the active controller, as far as this one knows; -1 if it knows none or has itself just lost the
+    """Return the id of the active controller that this node knows; -1 if it knows none, or has itself just lost the
     role."""
     known = controller.quorum.leader_and_epoch[0]
     return -1 if known is None or known == controller.config.node_id else known
@@ -83,7 +84,7 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
     asked = _read(rpc_cluster.RegisterBrokerRequest, request)
     endpoints = tuple(Endpoint(*row) for row in asked.endpoints)
     problem = controller.prober.problem_with(endpoints)
-    if problem is not None:  # once it is in the log, every controller would hit this problem
+    if problem is not None:  # once the registration is in the log, every controller would have this problem
         code, text = ErrorCode.INVALID_REGISTRATION, f"broker {asked.broker_id}: {problem}"
         _answer(request, rpc_cluster.RegisterBrokerResponse(error_code=code, error_message=text))
         return
@@ -338,4 +339,4 @@ REQUESTS: Mapping[int, Handler] = MappingProxyType(
         ApiKey.UPDATE_RAFT_VOTER: handle_voter_change,
     }
 )
-"""Handlers of the controller listener by key, without the quorum's own messages."""
+"""API key → handler, for the controller listener; without the quorum's messages."""

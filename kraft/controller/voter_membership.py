@@ -31,7 +31,8 @@ log = structlog.get_logger("kraft.quorum")
 
 PURPOSE = "voter-membership"
 UPDATE_PERIODS = 3
-"""Period, in fetch timeouts, in which a voter with an outdated address in the voter set reports its address."""
+"""Number of fetch timeouts between two reports of its address, by a voter whose address in the voter set is outdated.
+"""
 JOIN_PERIOD_MS = 1_000
 TIMEOUT_MS = 10_000
 KRAFT_VERSIONS = MappingProxyType({"min_supported_version": 0, "max_supported_version": 1})
@@ -53,7 +54,7 @@ class VoterMembership:
         self._update_ms = UPDATE_PERIODS * config.integer("controller.quorum.fetch.timeout.ms")
 
     async def run(self) -> None:
-        """Check periodically, and repeat refused requests. With static voters there is nothing to do."""
+        """Check periodically, and repeat refused requests. With static voters, do nothing."""
         while not self._is_static:
             await self._clock.sleep_ms(JOIN_PERIOD_MS if self._joins else self._update_ms)
             wish = self._needed_change()
@@ -62,7 +63,8 @@ class VoterMembership:
                 await self._ask(leader, *wish)
 
     def _needed_change(self) -> tuple[ApiKey, dict[str, Any]] | None:
-        """Return the request that must be sent to the leader, None if the entry is right."""
+        """Return the request that must be sent to the leader; None if the voter set has the right entry for this
+        controller."""
         quorum = self._quorum
         voters, own = quorum.voters, quorum.own_address
         leader_id, epoch = quorum.leader_and_epoch

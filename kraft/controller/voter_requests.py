@@ -58,7 +58,7 @@ def submit_voter_change(
 
 
 def _response(controller: Controller, api_key: int, outcome: VotersRefused) -> Any:
-    """Return the newest response class of this key."""
+    """Return the response to a voter request, in the newest version of its API key."""
     cls = messages.response_class(api_key)
     if api_key != ApiKey.UPDATE_RAFT_VOTER:
         return messages.build(cls, error_code=outcome.code, error_message=outcome.message or None)
@@ -115,4 +115,4 @@ VOTER_REQUESTS: Mapping[int, tuple[str, Read]] = MappingProxyType(
         ApiKey.UPDATE_RAFT_VOTER: ("CLUSTER_ACTION", _read_update),
     }
 )
-"""By key: the right that a request needs, and its parser."""
+"""API key → (the ACL operation that a request needs, the parser of the request)."""

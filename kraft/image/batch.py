@@ -27,7 +27,8 @@ class BatchBuilder:
         self._encoded = EncodedEvents(self._builder)
 
     def take(self, events_max: int) -> bool:
-        """Encode and replay the next events. Return True when all are done. Raises ReplayFailed if one does not fit."""
+        """Encode and replay the next events. Return True when all are done. Raises ReplayFailed if an event does not
+        fit the image."""
         encode, values, encoded = self._encoder.encode, self.values, self._encoded
         begin = len(values)
         for event in self._events[begin : begin + events_max]:

@@ -28,7 +28,7 @@ class EventFieldCodec(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def uuid_from_bytes(data: bytes) -> UUID:
-    """Return the UUID of these 16 bytes; recent ones are shared."""
+    """Return the UUID of these 16 bytes; UUIDs that were decoded recently are cached."""
     return UUID(bytes=data)
 
 
@@ -45,7 +45,7 @@ DIRECTORIES_MAX = 8192
 
 
 def directories_from_list(values: Iterable[bytes]) -> tuple[UUID, ...]:
-    """Return the UUIDs of these bytes; recent tuples are shared."""
+    """Return the UUIDs of these bytes; tuples that were decoded recently are cached."""
     key = tuple(values)
     found = _directories.get(key)
     if found is None:
@@ -77,7 +77,8 @@ FEATURES = EventFieldCodec(None, lambda values: tuple([FeatureRange(*value[:3]) 
 @dataclass(frozen=True, slots=True)
 class EventType:
     """One event type of the registry: its number (Kafka's record type where there is one), the highest version that
-    this release reads, its class, and the conversion of its fields. Positions count from the first field."""
+    this release reads, its class, and the conversion of its fields. The converters are given with the positions of
+    their fields, counted from 0."""
 
     number: int
     max_version: int

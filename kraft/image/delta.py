@@ -31,8 +31,9 @@ class TopicDelta:
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
-    """The differences. A topic that was deleted and created again under its name is in both `deleted_topics` (old id)
-    and `topics` (new id). Removed brokers, controllers, configs and features are listed as well."""
+    """The differences between two images. A topic that was deleted and created again under its name is in both
+    `deleted_topics` (old id) and `topics` (new id). Removed brokers, controllers, configs and features are listed as
+    well."""
 
     topics: Mapping[UUID, TopicDelta] = field(default_factory=dict)
     deleted_topics: Mapping[UUID, str] = field(default_factory=dict)

@@ -126,7 +126,7 @@ class Digester:
 
 
 def _has_same_ends(one: MetadataImage, other: MetadataImage) -> bool:
-    """Return whether everything except the topics is the same in both images."""
+    """Return whether everything but the topics is the same in both images."""
     return (
         one.brokers is other.brokers
         and one.controllers is other.controllers

@@ -3,7 +3,7 @@ fast path.
 
 The result is that of `builder.apply(decode_event(data))`, but a Partition or PartitionChange of version 0 is converted
 from bytes to the image's value without an event in between. Only the topic's id and the partition's number are unique
-to such an event. The bytes behind them, its *tail*, have few different values; each is decoded once and cached. Like
+to such an event. The bytes behind them, its *tail*, have few different values; each is decoded once and cached. Equal
 partitions therefore share one value. Anything unusual takes the general path, which also raises the errors.
 """
 
@@ -166,7 +166,7 @@ class EncodedEvents:
 
 
 def _read_state(data: bytes) -> PartitionState:
-    """Return the state in a Partition event. Raises one of _UNUSUAL if it is not a plain one."""
+    """Return the state in a Partition event. Raises one of _UNUSUAL if the event needs the general path."""
     _, _, _, _, replicas, isr, removing, adding, leader, recovery, *rest = _unpack(data, raw=False)
     leader_epoch, partition_epoch, places, elr, last_known = rest
     return PartitionState(
@@ -185,7 +185,7 @@ def _read_state(data: bytes) -> PartitionState:
 
 
 def _read_change(data: bytes) -> _Change:
-    """Return the change in a PartitionChange event. Raises one of _UNUSUAL if it is not a plain one."""
+    """Return the change in a PartitionChange event. Raises one of _UNUSUAL if the event needs the general path."""
     _, _, _, _, isr, leader, replicas, removing, adding, recovery, places, elr, last = _unpack(data, raw=False)
     if leader is None:
         raise ValueError("a leader is a number")

@@ -107,7 +107,7 @@ class UnregisterBroker(Event):
 @event(2, PLAIN, UUID_FIELD)
 @dataclass(frozen=True, slots=True)
 class Topic(Event):
-    """A new topic, still without partitions."""
+    """A new topic. Its partitions follow as separate events."""
 
     name: str
     topic_id: UUID
@@ -154,7 +154,7 @@ class Config(Event):
 @dataclass(frozen=True, slots=True)
 class PartitionChange(Event):
     """A change of a partition. None, -2 (leader) and -1 (recovery state) leave a field unchanged. Replay always raises
-    the partition epoch, and the leader epoch exactly if `leader` is not -2."""
+    the partition epoch. It raises the leader epoch only if `leader` is not -2."""
 
     topic_id: UUID
     partition_id: int

@@ -80,7 +80,8 @@ class MetadataImage:
         return self.configs_of(ConfigResourceType.TOPIC, name)
 
     def broker_configs(self, broker_id: int) -> Mapping[str, str]:
-        """Return the dynamic configs in force at this broker: the cluster-wide defaults, overridden by its own."""
+        """Return the dynamic configs in force at this broker: the cluster-wide defaults, overridden by the broker's
+        configs."""
         defaults = self.configs_of(ConfigResourceType.BROKER, "")
         own = self.configs_of(ConfigResourceType.BROKER, str(broker_id))
         return {**defaults, **own} if own else defaults

@@ -85,7 +85,7 @@ class TopicImage:
         self.leaves = leaves
         self.partition_count = (len(leaves) - 1) * LEAF_PARTITIONS_MAX + len(leaves[-1]) if leaves else 0
         self.partition_counts = partition_counts
-        """The counts for exactly these `leaves`."""
+        """The counts over `leaves`."""
 
     def partition(self, index: int) -> PartitionState:
         """Return the state of partition `index`. Raises KeyError if there is none."""

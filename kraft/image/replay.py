@@ -187,8 +187,8 @@ class ImageBuilder:
         return counts
 
     def delta(self) -> ImageDelta:
-        """Return the changes of the applied events, in a stable order. A value may be listed although its event set it
-        to the same value."""
+        """Return the changes of the applied events, in a stable order. A value may be listed although the event left it
+        as it was."""
         topics = {
             builder.topic_id: TopicDelta(
                 builder.name,

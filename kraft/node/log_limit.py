@@ -1,5 +1,5 @@
 """A rate limit for log lines that a client or a peer can cause at will: one line per client and minute, with a count of
-the others.
+the lines left out.
 
 The first line is logged at once. Further ones within the minute are counted, and logged as one line when the minute is
 over. Memory is bounded by CLIENTS_MAX, whatever client ids are sent.
@@ -13,7 +13,7 @@ from kraft.seam import Clock
 
 INTERVAL_MS = 60_000
 CLIENTS_MAX = 100
-"""Maximum number of (event, client) pairs with a limit of their own; further clients share one line per event and
+"""Maximum number of (event, client) pairs that have a limit each; clients beyond that share one line per event and
 minute."""
 OTHER_CLIENTS = "others"
 
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 
 
 class _Repeated:
-    """A line that was logged, and how often it has been left out since."""
+    """A line that was logged, and how often it has been suppressed since."""
 
     __slots__ = ("count", "end_ms", "fields", "logger")
 
@@ -33,7 +33,8 @@ class _Repeated:
 
 
 class LogLimit:
-    """The limit of one node's listeners, or of its quorum. `report` must be called about once a second."""
+    """The rate limit of the log lines of one node's listeners, or of its quorum. `report` must be called about once a
+    second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -33,7 +33,7 @@ log = structlog.get_logger("kraft.peers")
 
 DIAL_TIMEOUT_MS = 2_000
 IDLE_MS = 60_000
-"""Maximum interval at which the timer of all calls wakes."""
+"""Maximum milliseconds after which the timer of all calls wakes."""
 
 
 class CallOutcome(Enum):
@@ -92,8 +92,8 @@ class _Call:
     """One request in flight; `finish` runs its callback once."""
 
     message: RpcMessage | None
-    """The request to send; None once the call is done, because the timer may hold the call for long, and a message may
-    be large."""
+    """The request to send. None once the call is done: the timer may hold the call for long, and a message may be
+    large."""
     on_answer: OnAnswer
     deadline_ms: float
 
@@ -118,7 +118,7 @@ class _Link:
     """Internal key → the version that this node uses on this connection, if it is not its newest."""
     is_dialling: bool = False
     is_forgotten: bool = False
-    """Whether the peer was forgotten and has not been requested since. If its connection attempt succeeds now, the
+    """Whether the peer was forgotten and no request was made to it since. If its connection attempt succeeds now, the
     connection is closed."""
     waiting: list[_Call] = field(default_factory=list)
     in_flight: list[_Call] = field(default_factory=list)
@@ -206,8 +206,8 @@ class Peers:
         self._start_dial(link)
 
     def connect(self, peer: Peer, on_result: Callable[[CallOutcome | None], None], *, purpose: str = "") -> None:
-        """Connect if there is no connection; `on_result` later gets None for success, or how the attempt failed. Do
-        nothing if there is a connection already."""
+        """Start a connection attempt if there is no connection, and later call `on_result` with None for success, or
+        with how the attempt failed. Do nothing if there is a connection already."""
         link = self._link(peer, purpose)
         if link.connection is None or link.connection.is_closed:
             link.on_dialled.append(on_result)
@@ -239,7 +239,7 @@ class Peers:
 
     @property
     def known_peers(self) -> list[Peer]:
-        """Peers that are connected, connecting or watched, once per purpose."""
+        """Return the peers that are connected, connecting or watched by a callback, once for each purpose."""
         return [link.peer for link in self._links.values()]
 
     def _link(self, peer: Peer, purpose: str) -> _Link:
@@ -251,7 +251,7 @@ class Peers:
         return link
 
     def _prune(self, link: _Link) -> None:
-        """Drop unused links, because peers come and go and their addresses change."""
+        """Drop unused links, so that links to removed peers and to old addresses do not accumulate."""
         if link.is_unused and self._links.get(link.key) is link:
             del self._links[link.key]
 

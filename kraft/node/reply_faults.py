@@ -1,8 +1,8 @@
 """Injected reply faults: a policy between framing and the handlers of a listener, in nodes that inject faults on
 purpose.
 
-A node without a policy has none of this in its path. Invariants: a request to which a rule applies is handled at most
-once. The order of requests on a connection stays (a delayed one holds back those behind it). A rule affects only the
+A node without a policy does not run this code. Invariants: a request to which a rule applies is handled at most once.
+The order of requests on a connection stays (a delayed one holds back those behind it). A rule affects only the
 connection of its request. Source: docs/decisions/09-faults-on-purpose.md.
 """
 
@@ -23,16 +23,16 @@ log = structlog.get_logger("kraft.faults")
 
 Handle = Callable[[Request], None]
 Named = Callable[[Request], Collection[NamedPartition]]
-"""Function that returns the partitions that a request is about. Raises WireError if the request does not parse."""
+"""Function that returns the partitions that a request names. Raises WireError if the request does not parse."""
 
 
 def no_partitions(request: Request) -> Collection[NamedPartition]:
-    """Return no partitions, for a listener whose requests are about none."""
+    """Return no partitions, for a listener whose requests do not concern partitions."""
     return ()
 
 
 class ReplyFaults:
-    """Applies one node's policy. `run` is the task that waits out delays."""
+    """Applies one node's reply policy. `run` is the task that waits out delays."""
 
     def __init__(self, policy: ReplyPolicy, clock: Clock) -> None:
         self._policy = policy
@@ -118,8 +118,8 @@ class ReplyFaults:
 
 
 class InterceptedRequest(Request):
-    """Replaces a request that a rule affects: the response goes to `answered` (None if the request wants no response)
-    instead of the connection."""
+    """Stands in for a request that a rule affects: the response goes to `answered` instead of the connection.
+    `answered` gets None if the request wants no response."""
 
     __slots__ = ("_answered", "_original")
 

@@ -23,7 +23,7 @@ async def run_steps(disk: Disk, steps: Generator[None, None, T]) -> T:
 
 
 def advance_steps(steps: Generator[None, None, T]) -> tuple[T] | None:
-    """Run one step. *Blocking.* Return the generator's value once it has ended."""
+    """Run one step. *Blocking.* Return the generator's value if the step was the last one."""
     try:
         next(steps)
     except StopIteration as end:

@@ -24,7 +24,8 @@ BOOTSTRAP = SnapshotId(0, 0)
 
 
 class BadVoters(Exception):
-    """The given first voters are not valid; the text says what was expected."""
+    """Error: the first voters that the configuration or the command line names are not valid; the text says what was
+    expected."""
 
 
 def parse_initial_controllers(text: str) -> VoterSet:

@@ -9,7 +9,7 @@ NS_PER_MS = 1e6
 
 
 class QuorumMeasures:
-    """Counters of the driver, which only rise. Commit latency is measured for one uncommitted append at a time."""
+    """Counters and histograms of the driver. Commit latency is measured for one uncommitted append at a time."""
 
     __slots__ = (
         "_leaderless_since_ns",
@@ -24,17 +24,17 @@ class QuorumMeasures:
 
     def __init__(self) -> None:
         self.appended = 0
-        """Records that this node appended as the leader."""
+        """Number of records that this node appended as the leader."""
         self.fetched = 0
-        """Records that this node appended as a follower."""
+        """Number of records that this node appended as a follower."""
         self.commit_ms = Histogram()
-        """Time from the append of a batch to its commit, on the leader."""
+        """Histogram of the milliseconds from the append of a batch to its commit, on the leader."""
         self.election_ms = Histogram()
-        """Time during which no leader was known."""
+        """Histogram of the milliseconds during which no leader was known."""
         self.snapshot_bytes = 0
         """Size of the last snapshot that this node wrote; 0 before the first."""
         self.snapshot_ms: int | None = None
-        """Time at which the last snapshot was written (monotonic clock)."""
+        """Time in ms at which the last snapshot was written (monotonic clock); None before the first."""
         self._watched: tuple[int, int] | None = None
         self._leaderless_since_ns: int | None = None
 
@@ -45,14 +45,14 @@ class QuorumMeasures:
             self._watched = (end_offset, now_ns)
 
     def commit(self, high_watermark: int, now_ns: int) -> None:
-        """Note that the high watermark has moved."""
+        """Record that the high watermark has moved."""
         watched = self._watched
         if watched is not None and watched[0] <= high_watermark:
             self.commit_ms.update((now_ns - watched[1]) / NS_PER_MS)
             self._watched = None
 
     def lead(self, leadership: Leadership, now_ns: int) -> None:
-        """Note that another leader became known, or that no leader is known any more."""
+        """Record that another leader became known, or that no leader is known any more."""
         if not leadership.is_local:
             self._watched = None
         since_ns = self._leaderless_since_ns

@@ -127,13 +127,13 @@ class Delivery:
             await self._load(cursor, content)
 
     def written(self, snapshot: SnapshotId) -> None:
-        """Note that this node wrote a snapshot. Listeners that start from the beginning will load the snapshot."""
+        """Record that this node wrote a snapshot. Listeners that start from the beginning will load the snapshot."""
         self._snapshot = max(self._snapshot, snapshot) if self._snapshot is not None else snapshot
 
     # delivery
 
     def lead(self, leadership: Leadership) -> None:
-        """Report another leader, or none."""
+        """Report to the listeners that another leader is known, or none."""
         before, self._leadership = self._leadership, leadership
         for cursor in self._cursors:
             if cursor.leads_epoch >= 0 and not (leadership.is_local and leadership.epoch == cursor.leads_epoch):
@@ -162,8 +162,8 @@ class Delivery:
 
     def _pump_once(self, room: int) -> int | None:
         """Deliver once to each listener. Return the largest number of events that one listener got, None if nothing was
-        delivered. A batch that exceeds `room` is left to `run` for all remaining listeners, so that their order is
-        kept."""
+        delivered. A batch of more than `room` events is left to `run` for all remaining listeners, so that their order
+        is kept."""
         progress, most = False, 0
         for cursor in self._cursors:
             if cursor.next_offset < 0:

@@ -88,8 +88,8 @@ def _voter(entry: VoterEntry) -> Voter:
 
 
 def summarise(data: Buffer) -> tuple[BatchSummary, ...]:
-    """Return every batch of a fetch response as the core sees it; the content is what listeners will get. Raises
-    WireError if a batch is damaged or incomplete, or if a record does not parse."""
+    """Return a summary of each batch of a fetch response, for the core; the content in a summary is what listeners will
+    get. Raises WireError if a batch is damaged or incomplete, or if a record does not parse."""
     summaries: list[BatchSummary] = []
     end = 0
     for position, header in iter_headers(data):

@@ -38,7 +38,7 @@ from kraft.wire.records.control_records import ControlRecord, ControlRecordType
 
 SCAN_BYTES = 1024 * 1024
 BATCHES_BYTES = 256 * 1024
-"""Bytes read for listeners at a time; they replay them in one step of the loop."""
+"""Maximum bytes that are read for listeners at a time; the listeners replay them in one step of the loop."""
 KRAFT_VERSION_WITH_VOTERS = 1
 PARTITION = (METADATA_TOPIC, 0)
 
@@ -75,8 +75,8 @@ class MetadataLog:
     def open(
         disk: Disk, clock: Clock, metadata_dir: str, listener: str, config: LogConfig, voters: VoterSet
     ) -> tuple[MetadataLog, LogView, QuorumState]:
-        """Open the log in `metadata_dir`. *Blocking.* Return it, the core's view of it, and the stored quorum state.
-        `voters` is the configured set, for a log that names none. Raises StorageCorrupt, DiskError."""
+        """Open the log in `metadata_dir`. *Blocking.* Return the log, the core's view of it, and the stored quorum
+        state. `voters` is the configured set, for a log that names none. Raises StorageCorrupt, DiskError."""
         directory = MetadataLog.directory_in(metadata_dir)
         self = MetadataLog(disk, clock, directory, listener, config)
         disk.make_directory(directory)
@@ -127,8 +127,8 @@ class MetadataLog:
                 disk.unlink(path)
 
     def _start_offset(self, snapshots: Sequence[SnapshotId]) -> int:
-        """Return the log start, which is not stored: 0, or where a snapshot at or above the first segment's
-        base ends."""
+        """Return the log start offset, which is not stored: 0, or the end of a snapshot at or above the first segment's
+        base offset."""
         parsed = [parse_segment_file(name) for name in self.disk.list(self.directory)]
         bases = sorted(found[0] for found in parsed if found is not None and found[1] == LOG_SUFFIX)
         if not bases or bases[0] == 0:
@@ -294,7 +294,8 @@ class MetadataLog:
         return writer
 
     def read_chunk(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """Read bytes of a snapshot, and its size. *Blocking.* Raises SnapshotNotFound, PositionOutOfRange."""
+        """Return bytes of a snapshot, and the size of the snapshot. *Blocking.* Raises SnapshotNotFound,
+        PositionOutOfRange."""
         return self.store.read_chunk(_stored(snapshot), position, max_bytes)
 
     def receive(self, snapshot: SnapshotId, position: int, data: bytes) -> None:

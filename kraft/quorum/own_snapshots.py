@@ -25,7 +25,7 @@ log = structlog.get_logger("kraft.quorum")
 
 CLEAN_INTERVAL_MS = 60_000
 SLICE_VALUES = 1024
-"""Event values that one offloaded write appends to a snapshot."""
+"""Number of event values that one offloaded write appends to a snapshot."""
 
 Chunks = Iterable[Sequence[bytes]]
 

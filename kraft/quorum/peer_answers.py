@@ -29,7 +29,7 @@ log = structlog.get_logger("kraft.quorum")
 class PendingResponses:
     """Requests of other nodes that wait for the core's response.
 
-    `may_read(epoch)` returns whether this node leads this epoch and that state is durable. `start_task(function,
+    `may_read(epoch)` returns whether this node leads this epoch and has stored that durably. `start_task(function,
     *arguments)` runs an async function beside the caller. `files` is the lock held while files are read off the loop.
     """
 

@@ -169,7 +169,7 @@ class MetadataPublisher:
             callback(leader_id, epoch)
 
     def on_became_leader(self, epoch: int, start_offset: int) -> None:
-        """Do nothing: the controller is a listener of its own."""
+        """Do nothing: the controller is a separate listener."""
 
     def on_lost_leadership(self) -> None:
         """Drop prepared images, which may never be committed. The committed image does not change with leadership."""

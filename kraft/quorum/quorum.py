@@ -262,7 +262,8 @@ class Quorum:
         return self._driver.metadata.read(offset, bytes_max, self.high_watermark)
 
     async def offset_at(self, timestamp: int) -> TimestampedOffset | None:
-        """Return the first record of the log, committed or not, whose wall clock time is at or after this time."""
+        """Return offset and timestamp of the first record, committed or not, whose timestamp is at or after this time.
+        None if there is none."""
         if self._driver is None:
             return None
         async with self._files:
@@ -274,12 +275,12 @@ class Quorum:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `shutdown` is complete: nothing uses the log any more."""
+        """Whether `shutdown` is complete, so that nothing uses the log any more."""
         return self._is_closed
 
     @property
     def is_leader(self) -> bool:
-        """Whether an append would be accepted."""
+        """Whether this node leads and would accept an append."""
         driver = self._driver
         return driver is not None and driver.raft.is_leader and not driver.is_blocked and not self._is_stopping
 
@@ -404,7 +405,7 @@ def _text(directory_id: UUID | None) -> str:
 
 
 def _is_voter(replica: ReplicaDescription, voters: VoterSet) -> bool:
-    """Return whether this replica is a voter. A node with another directory than the set names is not one."""
+    """Return whether this replica is a voter. It is not if the voter set names another directory of its node."""
     directory_id = UUID(replica.directory_id) if replica.directory_id else None
     return voters.includes(ReplicaKey(replica.replica_id, directory_id))
 

@@ -175,8 +175,8 @@ class QuorumDriver:
         return offset if ready.refusal is None else ready.refusal
 
     async def wait_committed(self, offset: int, deadline_ms: int) -> bool | None:
-        """See `Quorum.wait_committed`. A record at `offset` with the epoch of the append is the record that was
-        appended."""
+        """Wait until a record that this leader appended is committed; see `Quorum.wait_committed`. A record at `offset`
+        with the epoch of the append is the record that was appended."""
         clock, epoch = self._seam.clock, self.raft.epoch
         while True:
             raft = self.raft
@@ -366,7 +366,7 @@ class QuorumDriver:
 
     async def _sync_once(self) -> LogSynced:
         """Sync the log once, and report what is now on the device: the part that was both in the core's log and in the
-        file when the sync started. The two differ while a truncation waits for the disk."""
+        file when the sync started. The core's log and the file differ while a truncation waits for the disk."""
         disk = self._seam.disk
         async with self.files:
             core = self.raft.log

@@ -41,7 +41,7 @@ NOT_LEADER = VotersRefused(ErrorCode.NOT_CONTROLLER, "this node is not the activ
 
 
 def change_failed(problem: Exception) -> VotersRefused:
-    """Return the error response for a change that failed by an internal error."""
+    """Return the error response for a change that failed because of an internal error."""
     text = f"the controller failed during the change: {problem!r}; describe the quorum to see whether it was made"
     return VotersRefused(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
@@ -81,7 +81,8 @@ class VoterChanges:
         self._is_busy = False
 
     async def change(self, asked: VoterChange) -> VotersRefused:
-        """Carry out a change and wait until it is committed (an update: appended). NONE is success."""
+        """Carry out a change, and return its outcome once it is committed (an address update: once it is appended). The
+        code is NONE on success."""
         if not self._quorum.is_leader:
             return NOT_LEADER
         if self._is_busy:

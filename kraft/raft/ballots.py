@@ -1,9 +1,9 @@
 """Handlers of other nodes' election requests: Vote and pre-vote, BeginQuorumEpoch, EndQuorumEpoch.
 
 A node answers even if it is not a voter in its own voter set, or the candidate is not one: counting votes is the
-candidate's job. A real vote follows Kafka. A pre-vote changes no state here but may start a redial of the leader
-(invariant K4). A follower grants a pre-vote only if it has not fetched from its leader in this epoch or cannot reach it
-(`leader_contact`).
+candidate's job. A vote (as opposed to a pre-vote) is granted as in Kafka. A pre-vote changes no state here but may
+start a redial of the leader (invariant K4). A follower grants a pre-vote only if it has not fetched from its leader in
+this epoch or cannot reach it (`leader_contact`).
 Source: KIP-595, KIP-996, Raft paper, section 5.4.1, docs/decisions/05-fast-fencing.md#voters.
 """
 
@@ -62,9 +62,8 @@ def _check_vote(core: Core, request: VoteRequest) -> ErrorCode:
 
 
 def _campaign_soon(core: Core) -> None:
-    """Start an election of this node soon, after a vote is refused because the candidate's log is behind this node's
-    log. Without a known leader that candidate may well lose, and this node would otherwise wait for its election
-    timeout."""
+    """Schedule an election of this node soon, after it has refused its vote to a candidate whose log is behind. If no
+    leader is known, that candidate may well lose, and this node would otherwise wait for its election timeout."""
     role = core.role
     if isinstance(role, Unattached) and core.is_voter and core.voted is None and core.leader_id is None:
         core.fast_campaign = core.fast_campaign or FastCampaign()
@@ -72,8 +71,8 @@ def _campaign_soon(core: Core) -> None:
 
 
 def grants_vote(core: Core, candidate: ReplicaKey) -> bool:
-    """Return whether an up-to-date candidate gets this node's vote in this epoch. A vote once given is given again only
-    to the same candidate."""
+    """Return whether an up-to-date candidate gets this node's vote in this epoch. If this node has voted in the epoch
+    already, only the same candidate gets the vote again."""
     if not isinstance(core.role, Unattached | Prospective):
         return False
     if core.voted is not None:
@@ -82,8 +81,8 @@ def grants_vote(core: Core, candidate: ReplicaKey) -> bool:
 
 
 def grants_pre_vote(core: Core) -> bool:
-    """Return whether an up-to-date candidate gets a pre-vote: not while this node leads, or is a follower that can
-    reach its leader."""
+    """Return whether an up-to-date candidate gets a pre-vote. It does not while this node leads, or is a follower that
+    can reach its leader."""
     role = core.role
     if isinstance(role, Leader):
         return False

@@ -1,7 +1,8 @@
 """Election campaigns: pre-vote rounds (prospective), then the real vote (candidate).
 
 Epochs rise only after a majority has granted a pre-vote. A voter that knows no live leader (`FastCampaign`) repeats a
-lost pre-vote round after 20 to 50 ms, doubling. A candidate that lost retries after about 20 ms * 2^n.
+lost pre-vote round after 20 to 50 ms; the delay doubles with each lost round. A candidate that lost retries after about
+20 ms * 2^n.
 Source: KIP-595, KIP-996, Raft dissertation, section 9.6, docs/decisions/05-fast-fencing.md#voters.
 """
 

@@ -188,8 +188,8 @@ class Core:
         return self.now_ms + timeout + self.random.below(timeout)
 
     def first_fast_round(self) -> int:
-        """Return when a voter without a live leader starts its first pre-vote round: now, plus its rank among the
-        voters, plus jitter."""
+        """Return when a voter without a live leader starts its first pre-vote round: from now, after a delay that grows
+        with its rank among the voters, plus jitter."""
         others = [node_id for node_id in self.voters.ids if node_id != self.leader_id]
         rank = others.index(self.node_id) if self.node_id in others else len(others)
         return self.now_ms + rank * self.settings.rank_step_ms + self.random.below(self.settings.jitter_ms + 1)

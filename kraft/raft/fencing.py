@@ -1,4 +1,4 @@
-"""Checks that every request and response passes first: cluster id, epoch, leader.
+"""Checks of every request and response before it is handled: cluster id, epoch, leader.
 
 A message of an older epoch changes nothing but gets a response. A message of a newer epoch moves this replica to that
 epoch. A replica learns nothing from a response of another cluster, or of a node other than the one that it asked. A
@@ -63,12 +63,12 @@ def accepts_leader(core: Core, epoch: int, leader_id: int) -> bool:
 
 
 def is_other_cluster(core: Core, cluster_id: str) -> bool:
-    """Return whether a request names another cluster. A request without a cluster id passes."""
+    """Return whether a request names another cluster. A request without a cluster id is accepted."""
     return cluster_id not in ("", core.identity.cluster_id)
 
 
 def is_addressed_to_us(core: Core, voter_id: int, directory_id: UUID | None) -> bool:
-    """Return whether a request is addressed to this replica. A missing key passes."""
+    """Return whether a request is addressed to this replica. A request without a replica key is accepted."""
     return voter_id == -1 or ReplicaKey(voter_id, directory_id).matches(core.identity.key)
 
 
@@ -88,7 +88,7 @@ def address_in(response: QuorumResponse) -> Address | None:
 
 
 def adopt(core: Core, response: QuorumResponse) -> bool:
-    """Learn epoch and leader from a response. Return whether it is of the current epoch and may be acted on."""
+    """Learn epoch and leader from a response. Return whether it is of the current epoch, so that it may be acted on."""
     if response.epoch < core.epoch or response.error_code not in ERRORS_TO_LEARN_FROM:
         return False
     leader_id = response.leader_id

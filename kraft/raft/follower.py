@@ -48,7 +48,8 @@ def send_fetch_if_due(core: Core) -> None:
 
 
 def next_fetch_ms(core: Core) -> int:
-    """Return when `send_fetch_if_due` may next send; NEVER if only another input can change that."""
+    """Return the earliest time at which `send_fetch_if_due` may send; NEVER if no fetch can be sent until another input
+    arrives."""
     fetch = core.fetch
     if fetch.request_id is not None or fetch.not_before_ms <= core.now_ms or core.is_stopping:
         return NEVER
@@ -170,7 +171,7 @@ def handle_fetch_failure(core: Core, failure: Failure) -> None:
 
 
 def _probe(core: Core) -> None:
-    """Let an observer whose leader does not answer fetch from the voters at once."""
+    """Make an observer whose leader does not answer fetch from the voters at once."""
     if not core.is_voter and not core.fetch.is_probing:
         core.fetch.is_probing = True
         core.fetch.not_before_ms = core.now_ms

@@ -66,12 +66,12 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class PassEnded:
-    """The driver's pass is over: answer parked fetches with everything that the pass brought."""
+    """The driver's pass is over: parked fetches can be answered with the data of the whole pass."""
 
 
 class AppendRequested(NamedTuple):
-    """The state machine asks to append one atomic batch. `payload` is opaque to the core and is returned in
-    the Ready."""
+    """The state machine requests to append one atomic batch. `payload` is opaque to the core and is returned in the
+    Ready."""
 
     payload: Sequence[bytes]
 

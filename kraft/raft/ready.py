@@ -26,7 +26,7 @@ from kraft.wire.rpc.quorum_messages import FetchSnapshotResponse, MetadataFetchR
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """State that a node must never lose: written whole, in one file."""
+    """Epoch, leader and vote of a node, which it must never lose. They are written as a whole, in one file."""
 
     epoch: int = 0
     leader_id: int | None = None
@@ -93,14 +93,14 @@ class Truncate:
 
 
 class AppendFetched(NamedTuple):
-    """Append the leader's batches unchanged."""
+    """Action: append the leader's batches unchanged."""
 
     records: bytes
     batches: tuple[BatchSummary, ...]
 
 
 class AppendEvents(NamedTuple):
-    """Append one batch of `payload` at `base_offset`, as the leader of `epoch`."""
+    """Action: append one batch of `payload` at `base_offset`, as the leader of `epoch`."""
 
     base_offset: int
     epoch: int

@@ -30,13 +30,13 @@ class RaftSettings:
     """Upper end of the delay [20, 50] ms after which a lost pre-vote round is repeated while no leader can be reached.
     The delay doubles with each lost round."""
     lost_round_retry_ms: int = 20
-    """Base delay after which a candidate that lost its election retries; doubled for each lost round."""
+    """Milliseconds after which a candidate that lost its election first retries; doubled for each lost election."""
     epochs_ahead_max: int = 1000
     """Maximum distance by which the epoch of a request may exceed this node's epoch. A replica that is further behind
     learns the epoch from the voters' responses, which may name any epoch. One forged request therefore cannot use up
     the epochs."""
     resign_wait_ms: int = 1000
-    """Maximum wait of a clean stop for voters to acknowledge EndQuorumEpoch."""
+    """Maximum milliseconds that a clean stop waits for voters to acknowledge EndQuorumEpoch."""
 
     def __post_init__(self) -> None:
         if not self.fast_round_min_ms <= self.fast_round_max_ms <= self.election_timeout_ms:

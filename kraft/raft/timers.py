@@ -11,7 +11,8 @@ from kraft.raft.transitions import to_unattached
 
 
 def next_deadline(core: Core) -> int:
-    """Return when the next Tick is needed, on the clock of the steps; NEVER if only another input can matter."""
+    """Return when the next Tick is needed, on the clock of the steps; NEVER if nothing is due until another input
+    arrives."""
     role = core.role
     deadline = next_fetch_ms(core)
     if core.is_stopping:

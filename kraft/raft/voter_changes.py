@@ -20,14 +20,14 @@ OBSERVER_SILENCE_MS_MAX = 3_600_000
 
 
 class VotersRefused(NamedTuple):
-    """Error that explains why the set is not changed."""
+    """Error code and text that explain why the voter set is not changed."""
 
     code: ErrorCode
     message: str
 
 
 def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
-    """Return the set with one more voter."""
+    """Return the set with this voter added, or why it may not be added."""
     if voters.is_configured:
         return _static("adding")
     if added.key.directory_id is None:
@@ -42,7 +42,7 @@ def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
 
 
 def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet | VotersRefused:
-    """Return the set without this voter. The last voter cannot be removed."""
+    """Return the set without this voter, or why it may not be removed. The last voter cannot be removed."""
     if voters.is_configured:
         return _static("removing")
     known = voters.find(key.node_id)
@@ -58,7 +58,8 @@ def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet | VotersRefused
 
 
 def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
-    """Return the set with this voter at its present address; the same set if it already names that address."""
+    """Return the set with this voter at its present address, or why the address may not change. The same set is
+    returned if it already names that address."""
     if voters.is_configured:
         return _static("updating")
     known = voters.find(updated.key.node_id)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 
 def majority_of(voters: int) -> int:
-    """Return how many of `voters` are a majority; 1 of 0, so that an empty set never decides."""
+    """Return how many of `voters` voters are a majority; 1 for no voters, so that an empty set never decides."""
     return voters // 2 + 1
 
 

@@ -28,7 +28,7 @@ _HOME = MappingProxyType(
         "open_seam": "open",
     }
 )
-"""The module of each public name, below kraft.runtime."""
+"""Public name → the module below kraft.runtime that defines it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""Read a certificate's expiry. `ssl` reports it for a peer's certificate, but not for those that a context loads.
+"""Read a certificate's expiry. `ssl` reports it for a peer's certificate, but not for the certificates that a context
+loads.
 
 Source: RFC 5280 (4.1, the fields of a certificate; 4.1.2.5, its two forms of time).
 """

@@ -1,4 +1,4 @@
-"""One plain TCP stream: reads into the connection's buffer, and sends its queue of bytes and file ranges.
+"""One TCP stream without TLS: reads into the connection's buffer, and sends its queue of bytes and file ranges.
 
 Small chunks (and file ranges below SENDFILE_BYTES_MIN that are in the page cache) are joined in one `send`. A large
 file range is sent by `sendfile`, and what precedes it by a `send` with MSG_MORE, so that both share packets. EPOLLOUT
@@ -37,7 +37,7 @@ GATHER_BYTES_MAX = 256 * 1024
 GATHER_CHUNKS_MAX = 256
 WARM_BYTES_MAX = 4 << 20
 LINGER_NS_MAX = 10_000_000_000
-"""Maximum duration of a close with flush, and of a TLS handshake."""
+"""Maximum nanoseconds that a close with flush, or a TLS handshake, may take."""
 
 _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
@@ -225,7 +225,7 @@ class Channel:
         self.end(CloseReason.RESET)
 
     def hold(self, held: bool) -> None:
-        """While held, nothing is read or sent."""
+        """Set whether the stream is held: while it is, nothing is read or sent."""
         if self._ended or held == self._held:
             return
         self._held = held
@@ -320,7 +320,8 @@ class Channel:
         return bool(connection.output())
 
     def _flush(self, connection: Connection, output: deque[Chunk]) -> None:
-        """Send from the front of `output` until it is empty, the socket is full, or this pass's share is used up."""
+        """Send from the front of `output` until it is empty, the socket is full, or the bytes allowed per pass are
+        sent."""
         budget = self.driver.send_bytes_max
         try:
             while output:
@@ -356,7 +357,8 @@ class Channel:
             self._update_mask()
 
     def _send_gathered(self, output: deque[Chunk]) -> tuple[int, int]:
-        """Send everything before the next large file range as one piece; return the bytes requested and sent."""
+        """Send everything before the next large file range as one piece. Return the size of the piece, and how many
+        bytes were sent."""
         parts: list[bytes | bytearray | memoryview] = []
         total = 0
         flags = 0

@@ -32,8 +32,8 @@ name can be reached."""
 PORT_MAX = 65_535
 
 NEXT_ADDRESS_SECONDS = 0.25
-"""Seconds after which the next address of a name is tried beside one that does not answer (RFC 8305, Connection Attempt
-Delay)."""
+"""Seconds that an address of a host name may stay silent before the next address is tried as well (RFC 8305, Connection
+Attempt Delay)."""
 
 Place = tuple[int, tuple[str, int]]
 """Address to connect to: address family, and host and port in digits."""
@@ -47,8 +47,8 @@ async def connect(peer: Peer, address: Address) -> socket.socket:
     """Connect to the first address that answers.
 
     A silent address delays the next one only a little, so a name may also have addresses of machines that are gone.
-    DialFailed with the least certain outcome of all addresses: REFUSED only if every address that this host can reach
-    at all has refused."""
+    Raises DialFailed with the least certain outcome of all addresses: REFUSED only if every address that this host can
+    reach at all has refused."""
     places = await _resolve(address)
     if not places:
         raise DialFailed(peer, DialOutcome.UNREACHABLE, "the address leads nowhere")
@@ -78,7 +78,7 @@ async def _attempt(
     failed: trio.Event,
     attempts: trio.CancelScope,
 ) -> None:
-    """Connect to one address of a name. The first attempt that succeeds ends the others."""
+    """Connect to one address of a name. The first attempt that succeeds ends the other attempts."""
     try:
         stream = await _connect_to(*place)
     except OSError as error:

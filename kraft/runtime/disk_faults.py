@@ -94,7 +94,8 @@ class FaultyFile(RealFile):
 
 
 class FaultyDisk(RealDisk):
-    """Implementation of kraft.seam.Disk whose syncs can be slow or fail. Its settings are those of RealDisk."""
+    """Implementation of kraft.seam.Disk whose syncs can be slow or fail. It is created with the same settings as
+    RealDisk."""
 
     def __init__(self, faults: DiskFaults, **settings: int) -> None:
         super().__init__(**settings)

@@ -40,10 +40,10 @@ PASS_NS_MAX = 5_000_000
 """Nanoseconds after which a pass handles no further descriptor, because each of several peers may have sent work for
 some milliseconds."""
 TURNS_NS = 2_000_000
-"""Time in a pass for the turns of connections with remaining requests, however long the reads of the pass took. A
-single such connection gets the remainder of the pass, if that is more."""
+"""Nanoseconds of a pass for the turns of connections with remaining requests, however long the reads of the pass took.
+A single such connection gets the remainder of the pass, if that is more."""
 TURNS_SHARE_NS = 500_000
-"""Time that each of several such connections gets before the next one."""
+"""Nanoseconds that a connection with remaining requests gets before the next one, if several have requests."""
 SLOW_NS = 3_000_000
 """Nanoseconds above which a connection counts as slow. If handling it took longer, it is handled after the others when
 it is ready again. A pass handles at least one slow connection, and usually no more, so that the others wait for only
@@ -68,14 +68,14 @@ class Pollable(Protocol):
 
 
 class Settleable(Protocol):
-    """Interface of a connection's channel to the driver."""
+    """The methods of a connection's channel that the driver calls."""
 
     def take_turn(self) -> None:
         """Handle requests that remain from the last turn."""
         ...
 
     def settle(self) -> None:
-        """Flush, close or read again, as necessary. Called once per pass in which it was marked."""
+        """Flush, close or read again, as necessary. Called once in each pass in which the channel was marked."""
         ...
 
     def end(self, reason: CloseReason) -> None:
@@ -150,7 +150,7 @@ class Driver:
         """Channels with remaining requests, in the order of their next turns."""
         self._end_of_pass: list[Callable[[], None]] = []
         self._changes = 0
-        """Number of connections opened and closed."""
+        """Number of connections opened plus number of connections closed."""
         self._heap = HeapTrim()
         self._shares_wait = shares_wait
         self._worked = worked
@@ -203,8 +203,8 @@ class Driver:
     # marks and passes
 
     def mark(self, channel: Settleable) -> None:
-        """Settle this channel at the end of this pass, or of one that starts now. Marking it again has no effect until
-        then."""
+        """Settle this channel at the end of this pass, or of a new pass that starts now. Until then, marking it again
+        has no effect."""
         self._woken.append(channel)
         if not self._in_pass and self._shared is None:
             self._waker.kick()

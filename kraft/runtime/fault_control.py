@@ -53,7 +53,8 @@ Answer = dict[str, Any]
 
 
 class FaultControl:
-    """The fault control of one node. `handle` is a plain call on the loop; `run` serves it on a socket."""
+    """The fault control of one node. `handle` carries out one request on the event loop; `run` serves requests on a
+    socket."""
 
     def __init__(self, links: LinkPolicies, replies: ReplyPolicy, disk: DiskFaults | None = None) -> None:
         self.links = links

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 BUFFERS_PER_WRITE_MAX = 1000
 """Maximum number of buffers in one write: below IOV_MAX, the kernel's limit for one writev."""
 PROBE_STRIDE_BYTES = 256 * 1024
-"""Distance between the bytes that are probed to find out whether a range is in the page cache."""
+"""Number of bytes between those that are probed to find out whether a range is in the page cache."""
 WARM_CHUNK_BYTES = 256 * 1024
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 def disk_error(error: OSError, path: str, verb: str) -> DiskError:
-    """Convert the operating system's error to the seam's."""
+    """Convert an error of the operating system to a DiskError."""
     return DiskError(f"cannot {verb} {path}: {error.strerror}", errno=error.errno or 0, path=path)
 
 

@@ -76,7 +76,7 @@ class GarbagePolicy(trio.abc.Instrument):
         self.worked(time.monotonic_ns() - self._turn_began_ns)
 
     def worked(self, held_ns: int) -> None:
-        """Note that the loop was busy for `held_ns`. Collects the young objects if there are many."""
+        """Report that the loop was busy for `held_ns`, and collect the young objects if there are many."""
         self._work_ns += held_ns
         if self._work_ns >= self._count_ns:
             self._work_ns = 0

@@ -12,7 +12,7 @@ LinkKey = tuple[int | None, str]
 """(node id, listener) of a dialled peer."""
 WELL = LinkQuality()
 Qualities = tuple[LinkQuality, LinkQuality]
-"""Link quality of what a node sends, and of what it receives."""
+"""(quality of what a node sends, quality of what it receives) on a link."""
 
 
 class LinkPolicies:
@@ -57,7 +57,7 @@ class LinkPolicies:
             self.degraded[node_id] = sends, receives
 
     def is_open(self, key: LinkKey) -> bool:
-        """Return whether a dial gets an answer, for which both directions must work."""
+        """Return whether a dial over this link gets an answer: the policy is OPEN and neither direction is cut."""
         return self.policy(key) is LinkPolicy.OPEN and not any(way.is_cut for way in self.qualities(key))
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""The real network: kraft.seam.Network over the driver, for plain and TLS streams."""
+"""The real network: kraft.seam.Network over the driver, for streams with and without TLS."""
 
 from __future__ import annotations
 

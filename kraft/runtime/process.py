@@ -83,7 +83,7 @@ _READINGS: Mapping[str, Reading] = MappingProxyType(
     }
 )
 USAGE: Mapping[str, Reading] = MappingProxyType({name: partial(_known, reading) for name, reading in _READINGS.items()})
-"""Name → present value; each call asks the kernel."""
+"""Name → function that reads the present value from the kernel."""
 
 
 def package_version() -> str:

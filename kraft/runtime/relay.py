@@ -21,16 +21,16 @@ READ_BYTES_MAX = 4_096
 PIECES_MAX = 64
 """Maximum pieces in flight in one direction."""
 SLICE_SECONDS = 0.02
-"""Seconds per slice: a slow link lets through at once what it may carry in this time."""
+"""Seconds per slice: a link with limited bandwidth passes the bytes of one slice at once."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Piece = tuple[float, bytes]
-"""Bytes that were read at once, and when; no bytes at the end of the stream."""
+"""(bytes that were read at once, time of the read). Empty bytes mark the end of the stream."""
 
 
 class _Broken(Exception):
-    """The maximum number of bytes has passed: the connection ends."""
+    """Raised when the maximum number of bytes has passed, so that the connection ends."""
 
 
 class _RelayDirection:
@@ -60,7 +60,7 @@ class _RelayDirection:
                     return
 
     async def write(self, way: trio.MemoryReceiveChannel[Piece]) -> None:
-        """Write the pieces to the sink with their delays, until the end."""
+        """Write the pieces to the sink with their delays, until the stream ends."""
         async for read_at, data in way:
             await self._wait_late(read_at)
             if not data:
@@ -118,7 +118,7 @@ class Relay:
         self._scope = trio.CancelScope()
 
     def change(self, sends: LinkQuality, receives: LinkQuality) -> None:
-        """Set the qualities from now on, also for bytes already in flight."""
+        """Set new qualities, which apply also to bytes already in flight."""
         self._sends.change(sends)
         self._receives.change(receives)
 

@@ -47,7 +47,8 @@ class SharedWait:
 
     @staticmethod
     def install(driver: Driver, own: select.epoll) -> SharedWait | None:
-        """Share the wait of the current trio run; None if that is impossible, or already done."""
+        """Install a shared wait in the current trio run, and return it. Return None if that is impossible, or if one is
+        installed already."""
         try:
             runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner
             fits = isinstance(runner.io_manager._epoll, select.epoll) and hasattr(runner.runq, "append")

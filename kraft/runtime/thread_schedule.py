@@ -14,13 +14,14 @@ LINE_BYTES_MAX = 128
 
 
 class ThreadSchedule:
-    """The schedule of the thread that reads it first; the file is opened then."""
+    """Reads the kernel's scheduling times of one thread: the thread that calls `read` first, which opens the file."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
 
     def read(self) -> tuple[int, int]:
-        """Return nanoseconds on a processor and waiting for one. Both are 0 if the kernel does not count them."""
+        """Return the nanoseconds that the thread ran on a processor, and those that it waited for one. Both are 0 if
+        the kernel does not count them."""
         try:
             if self._fd is None:
                 self._fd = os.open(PATH, os.O_RDONLY | os.O_CLOEXEC)

@@ -79,7 +79,7 @@ def tls_settings(tls: object | None) -> TlsSettings | None:
 
 
 class TlsContexts:
-    """One context per settings and side, rebuilt when a file changes."""
+    """Creates one `ssl` context for each settings and side (accepting or dialling), and again when a file changes."""
 
     def __init__(self) -> None:
         self._contexts: dict[tuple[TlsSettings, bool], tuple[object, ssl.SSLContext]] = {}

@@ -25,7 +25,7 @@ from kraft.seam.network import C
 
 RECEIVE_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
-"""Plain bytes encrypted at once: four records."""
+"""Number of plain-text bytes that are encrypted at once: four TLS records."""
 
 
 class TlsChannel(Channel):

@@ -1,7 +1,7 @@
-"""Clock and Random: time and randomness, provided by the world.
+"""Clock and Random: a node's access to time and randomness, in production and in the simulator.
 
 The two clocks are never mixed. `monotonic` orders events on one node and drives timers. `wall_ms` stamps records and
-may jump. Cores take the time as an argument, in integer milliseconds of the monotonic clock.
+may jump. State machines without I/O take the time as an argument, in integer milliseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of the same clock."""
+        """Return nanoseconds of the clock that `monotonic_ms` reads."""
         ...
 
     def wall_ms(self) -> int:
@@ -56,5 +56,5 @@ class Random(Protocol):
         ...
 
     def stream(self, name: str) -> Random:
-        """Return the source of this name. In a seeded world, the same name always starts with the same numbers."""
+        """Return the source of this name. In a seeded simulation, it always yields the same numbers."""
         ...

@@ -81,8 +81,8 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the file. After that only an existing FileRange can still be read. The descriptor is closed when the
-        last reference to this object is dropped, so drop yours."""
+        """Close the file. After that only an existing FileRange can be read. The descriptor is closed when the last
+        reference to this object is dropped, so callers must not keep one."""
         ...
 
 
@@ -90,7 +90,7 @@ class File(Protocol):
 class FileRange:
     """A byte range of a file that a connection sends without copying it: `[position, position + count)`.
 
-    It keeps the file readable: closing it or unlinking its path has no effect on the range."""
+    The range stays readable after the file is closed or its path is unlinked."""
 
     file: File
     position: int

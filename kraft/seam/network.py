@@ -26,7 +26,7 @@ Chunk = Buffer | FileRange
 
 
 class CloseReason(Enum):
-    """Reason why a connection ended, as far as this side knows."""
+    """Reason why a connection ended, as far as this node knows."""
 
     PEER = "the peer closed it"
     RESET = "the peer reset it"
@@ -103,7 +103,7 @@ class LinkQuality:
     """Latency, bandwidth and losses of one direction of a link; 0 means no limit. By default the link is perfect."""
 
     latency_ms: int = 0
-    """Delay of each byte, plus a random delay of up to `jitter_ms`; the order is kept."""
+    """Delay of each byte in ms. A random delay of up to `jitter_ms` is added; bytes are never reordered."""
     jitter_ms: int = 0
     bytes_per_second: int = 0
     bytes_max: int = 0
@@ -121,11 +121,11 @@ class ListenerStats:
     """A driver's counters for one listener. Without TLS no client is authenticated."""
 
     authenticated: int = 0
-    """TLS handshakes that clients completed."""
+    """Number of TLS handshakes that clients completed."""
     authentications_failed: int = 0
     certificate_expiry_s: Callable[[], float] | None = None
-    """Earliest expiry of the certificate chain that the next client is shown, in seconds since 1970. None without TLS.
-    """
+    """Earliest expiry in the certificate chain that the listener presents to clients now, in seconds since 1970. None
+    without TLS."""
 
 
 @dataclass(slots=True)
@@ -136,10 +136,11 @@ class NetworkStats:
     waited_ns: int = 0
     """Nanoseconds that the driver was idle, waiting for events."""
     long_steps: int = 0
-    """Passes that blocked the loop for more than 20 ms."""
+    """Number of passes that blocked the loop for more than 20 ms."""
     longest_step_ns: int = 0
     schedule: Callable[[], tuple[int, int]] = lambda: (0, 0)
-    """Nanoseconds that the loop's thread ran on a processor, and nanoseconds that it waited for one."""
+    """Two times of the loop's thread in nanoseconds: how long it ran on a processor, and how long it waited for a
+    processor."""
     connections: int = 0
     accepted: int = 0
     dialled: int = 0
@@ -148,7 +149,7 @@ class NetworkStats:
     cold_reads: int = 0
     """Number of file ranges that were not in the page cache and were read by the thread pool."""
     listeners: dict[str, ListenerStats] = field(default_factory=dict)
-    """Bound listeners by name."""
+    """Listener name → counters of the bound listener."""
 
 
 class AddressInUse(Exception):
@@ -156,7 +157,7 @@ class AddressInUse(Exception):
 
 
 class Transport(Protocol):
-    """The driver's interface to a connection."""
+    """The methods of a driver that a connection calls."""
 
     @property
     def listener(self) -> str:
@@ -170,12 +171,12 @@ class Transport(Protocol):
 
     @property
     def peer_principal(self) -> str | None:
-        """The distinguished name in the peer's certificate, or None."""
+        """The distinguished name in the peer's certificate; None if the peer presented no certificate."""
         ...
 
     @property
     def heard_ns(self) -> int:
-        """Start of the latest pass that read from the peer; nanoseconds of the monotonic clock."""
+        """Start of the latest pass in which the driver read from the peer; nanoseconds of the monotonic clock."""
         ...
 
     def wake(self) -> None:

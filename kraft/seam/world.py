@@ -22,5 +22,5 @@ class Seam:
 
 
 current_seam: ContextVar[Seam | None] = ContextVar("current_seam", default=None)
-"""The seam of the world that this code runs in, set by the simulator; None in production. Public client classes use
-this seam if no seam is passed to them."""
+"""The seam of the simulated world that this code runs in, set by the simulator; None in production. Public client
+classes use this seam if no seam is passed to them."""

@@ -15,12 +15,12 @@ class AppendOrigin(Enum):
     """The writer of a batch that a leader appends; it determines the checks."""
 
     CLIENT = "client"
-    """A producer: epoch, sequence and duplicate checks."""
+    """A producer: its batches pass epoch, sequence and duplicate checks."""
     COORDINATOR = "coordinator"
     """A transaction or group coordinator on this node. Only the producer epoch of its batches is checked, and it may
     write markers."""
     RAFT = "raft"
-    """The metadata quorum: no producer state at all."""
+    """The metadata quorum, whose log has no producer state."""
 
 
 class AppendInfo(NamedTuple):

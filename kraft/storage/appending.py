@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kraft.storage.recovery import RecoveryReport
 
 _PATCH = Struct(">qii")
-"""Base offset, batch length, leader epoch: the start of a batch, which a leader rewrites."""
+"""Struct of the start of a batch, which a leader rewrites: base offset, batch length, leader epoch."""
 NEVER = 2**63 - 1
 ROLL_AT_ONCE = -1
 
@@ -182,7 +182,8 @@ class AppendableLog:
         return AppendInfo(base, last, stamp, False)
 
     def _begin_epoch(self, leader_epoch: int) -> None:
-        """Assign an epoch before a leader's first append in it."""
+        """Record in the epoch cache that an epoch begins at the log end, before the leader's first append in that
+        epoch."""
         latest = self.epochs.latest_epoch
         require(leader_epoch > latest, f"an append in leader epoch {leader_epoch} to a log that has seen {latest}")
         self.epochs.assign(leader_epoch, self.log_end_offset)
@@ -191,9 +192,9 @@ class AppendableLog:
         """Append whole batches from the leader, with offsets, epochs and bytes unchanged. Gaps are accepted.
 
         An incomplete last batch is left out. Batches with an epoch above `leader_epoch` (that of the fetch) are left
-        out too, with all that follow. The info spans what was appended; it is empty (last < base) if nothing was.
-        Raises AppendRefused (2 CORRUPT_MESSAGE, 1 OFFSET_OUT_OF_RANGE): a batch is damaged, or its offset or epoch
-        decreases. The batches before it are not appended either. Raises ColdRead and DiskError as in
+        out too, with all that follow. The returned AppendInfo spans what was appended; it is empty (last < base) if
+        nothing was. Raises AppendRefused (2 CORRUPT_MESSAGE, 1 OFFSET_OUT_OF_RANGE): a batch is damaged, or its offset
+        or epoch decreases. The batches before it are not appended either. Raises ColdRead and DiskError as in
         `append_as_leader`."""
         batches = FollowerBatches.verify(
             data,
@@ -220,7 +221,7 @@ class AppendableLog:
         return AppendInfo(first.base_offset, self.log_end_offset - 1, -1, False)
 
     def _fits(self, room: int, header: BatchHeader) -> bool:
-        """Return whether a follower's batch fits into the active segment after `room` other bytes."""
+        """Return whether a follower's batch fits into the active segment, behind `room` bytes of other batches."""
         return self.active.size + room + header.size_bytes <= self._roll_bytes
 
     def _append_group(self, view: memoryview, group: list[tuple[int, BatchHeader]], now_ms: int) -> None:

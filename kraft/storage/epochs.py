@@ -1,7 +1,7 @@
 """The leader-epoch cache: the start offset of each leader epoch in this log.
 
-Entries (epoch, start offset) strictly increase in both (D7). The cache follows from the log and from the epochs of a
-leader that has appended nothing yet, so it has its own file (`leader-epoch-checkpoint`). The log's owner decides when
+Entries (epoch, start offset) strictly increase in both (D7). The batches of the log do not show the epoch of a leader
+that has appended nothing yet, so the cache has its own file (`leader-epoch-checkpoint`). The log's owner decides when
 to save it (`dirty`). Source: KIP-101, KIP-279, Kafka's LeaderEpochFileCache.
 """
 
@@ -119,7 +119,7 @@ class EpochCache:
             self._changed()
 
     def mark_saved(self, changes: int) -> None:
-        """Note that the file holds the cache's state as of `changes`, the value of `self.changes` when the state was
+        """Record that the file holds the cache's state as of `changes`, the value of `self.changes` when the state was
         encoded."""
         self.saved_changes = max(self.saved_changes, changes)
 

@@ -67,8 +67,8 @@ class FollowerBatches:
         return FollowerBatches(view, headers)
 
     def groups(self, room: int, fits: Callable[[int, BatchHeader], bool]) -> Iterator[list[Placed]]:
-        """Yield groups of batches that go into one segment with one write. All are one group if they have `room`;
-        otherwise `fits(bytes before it in the group, header)` decides about each batch."""
+        """Yield groups of batches that go into one segment with one write. If all of them fit into `room` bytes, they
+        are one group; otherwise `fits(bytes before the batch in the group, header)` decides about each batch."""
         position, header = self.headers[-1]
         if position + header.batch_length + BATCH_PREFIX_BYTES <= room:
             yield self.headers

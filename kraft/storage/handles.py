@@ -99,7 +99,7 @@ class Handle:
         return data
 
     def moved(self, path: str) -> None:
-        """Note that the owner has renamed the file; it is reopened by that name when next used."""
+        """Record that the owner has renamed the file; it is reopened by its new name when next used."""
         self.close()
         self.path = path
 
@@ -248,13 +248,13 @@ class FileCache:
             self._queue.append(handle)
 
     def leave(self, handle: Handle) -> None:
-        """Note that a handle has closed its file. The handle is removed from the cache's queue when it gets to the
+        """Record that a handle has closed its file. The handle is removed from the cache's queue when it gets to the
         front."""
         self._open.discard(handle)
 
     def trim(self, needed: Sequence[Handle] = ()) -> None:
         """Close files that are not in use, and not `needed` now, until the limit is kept. It examines only a few
-        handles, so it stays cheap when nearly all are pinned. On the loop."""
+        handles, so it stays cheap when nearly all are pinned. Call it on the loop."""
         for _ in range(min(TRIM_STEPS_MAX, 2 * len(self._queue))):
             if len(self._open) <= self.open_files_max:
                 return

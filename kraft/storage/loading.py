@@ -74,7 +74,7 @@ def load(
     now_ms: int,
     strict: bool,
 ) -> LoadedLog:
-    """See `Log.open_log`."""
+    """Load a log from its folder. See `Log.open_log` for the arguments and errors."""
     loader = _Loader(disk, directory, config, now_ms, strict=strict)
     in_order = recovery_point - 1 if index_recovery_point is None else index_recovery_point
     return loader.load(
@@ -98,7 +98,7 @@ def write_clean_end(log: Log) -> None:
 
 
 class _Loader:
-    """One load. Its file cache is private and unbounded; no file stays open afterwards."""
+    """State of loading one log. Its file cache is private and unbounded; no file stays open afterwards."""
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, now_ms: int, *, strict: bool) -> None:
         self.disk = disk
@@ -189,7 +189,8 @@ class _Loader:
         return log_start
 
     def _first_to_scan(self, offset: int) -> int:
-        """Return the number of the segment with this offset; 0 for the metadata log, which is scanned completely."""
+        """Return the number of the segment that contains this offset; 0 for the metadata log, which is scanned
+        completely."""
         if self.strict:
             return 0
         bases = [segment.base_offset for segment in self.segments]
@@ -226,7 +227,8 @@ class _Loader:
         return in_range and rising and segment.txn_index.sane(segment.base_offset)
 
     def _load_tail(self, segment: Segment) -> None:
-        """Load what appends to a segment need: where the next index entry is due, and its first timestamp."""
+        """Load the state that an append to a segment needs: where the next index entry is due, and the segment's first
+        timestamp."""
         if segment.size == 0:
             return
         entries = len(segment.index)
@@ -313,8 +315,8 @@ class _Loader:
         return scan
 
     def _truncate_gap(self, number: int, end: int, recovery_point: int) -> None:
-        """Truncate after the segment before segment `number`. That segment's end was lost, because segment `number`
-        does not begin where it ends."""
+        """Truncate the log where the segment before segment `number` ends. The end of that earlier segment was lost,
+        because segment `number` does not begin where it ends."""
         previous = self.segments[number - 1]
         begin = self.segments[number].base_offset
         gap = SegmentDamage(previous.size, end, f"the next segment begins at offset {begin}, expected {end}")

@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Log(AppendableLog):
-    """A log, created by `open_log`. Users only read its attributes, and change them by its methods."""
+    """A log, created by `open_log`. Its users change it only through its methods."""
 
     __slots__ = ()
 
@@ -63,9 +63,10 @@ class Log(AppendableLog):
 
         `clean`: its directory was shut down cleanly. `recovery_point`, `log_start`, `index_recovery_point`: from the
         checkpoints, 0 if unknown. With an unknown `index_recovery_point`, the segment that ends at the recovery point
-        is read too. If the log's own two points are lower once it is open, the owner must save them before the first
-        append. `strict`: the metadata log, every byte of which is validated at every start. No file stays open. Raises
-        StorageCorrupt if bytes are damaged that a crash cannot have damaged, and DiskError."""
+        is read too. If the two recovery points of the opened log are lower than those in the checkpoints, the owner
+        must save them before the first append. `strict`: the metadata log, every byte of which is validated at every
+        start. No file stays open. Raises StorageCorrupt if bytes are damaged that a crash cannot have damaged, and
+        DiskError."""
         loaded = loading.load(
             disk,
             directory,
@@ -83,7 +84,7 @@ class Log(AppendableLog):
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest transaction that is open, or was decided above the high watermark."""
+        """The first offset of the oldest transaction that is open or whose marker is at or above the high watermark."""
         return self.producers.first_unstable_offset
 
     @property
@@ -141,8 +142,9 @@ class Log(AppendableLog):
         return (self._rolled[0].segment if self._rolled else self.active).base_offset
 
     def files_to_sync(self, *, rolled_only: bool = False) -> SyncPlan | None:
-        """Return the sync plan for the log end of now; `run` it so that `mark_synced` can move the recovery point
-        there. Return None if everything is synced. `rolled_only`: only up to the active segment's base (for a roll)."""
+        """Return the sync plan for everything up to the present log end; `run` it so that `mark_synced` can move the
+        recovery point there. Return None if everything is synced. `rolled_only`: only up to the active segment's base
+        (for a roll)."""
         if not self.unsynced or (rolled_only and not self._rolled):
             return None
         if rolled_only:
@@ -180,7 +182,7 @@ class Log(AppendableLog):
         )
 
     def mark_synced(self, plan: SyncPlan) -> None:
-        """Note that the plan has run. A plan from before a truncation has no effect."""
+        """Record that the plan has run. A plan from before a truncation has no effect."""
         if plan.truncations != self._truncations:
             return
         for rolled in plan.rolled:
@@ -197,7 +199,7 @@ class Log(AppendableLog):
             self._appendable = False
 
     def update_high_watermark(self, high_watermark: int) -> None:
-        """Set the owner's high watermark, which retention and transactions use."""
+        """Store the high watermark that the log's owner has determined; retention and transactions use it."""
         self.high_watermark = high_watermark
         self.producers.on_high_watermark(high_watermark)
 
@@ -305,15 +307,15 @@ class Log(AppendableLog):
         self.producers.on_high_watermark(self.high_watermark)
 
     def moved_to(self, directory: str) -> None:
-        """Note that the owner has renamed its folder; open files stay open."""
+        """Record that the owner has renamed the log's folder; open files stay open."""
         self.directory = directory
         for segment in self.segments:
             for handle in segment.handles:
                 handle.path = f"{directory}/{handle.path.rpartition('/')[2]}"
 
     def copy_offsets_of(self, other: Log) -> None:
-        """Copy from `other` what its batches do not contain: log start, high watermark, and an epoch without
-        batches."""
+        """Copy from the log `other` the state that its batches do not contain: log start, high watermark, and an epoch
+        without batches."""
         for epoch, start_offset in other.epochs.entries:
             if epoch > self.epochs.latest_epoch:
                 self.epochs.assign(epoch, start_offset)

@@ -41,5 +41,6 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """The age at which a segment is closed. A segment that is never closed is never compacted."""
+        """Age in ms at which a segment is closed. With compaction it is at most max.compaction.lag.ms, because only
+        closed segments are compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms

@@ -135,7 +135,7 @@ class _BatchWalk:
 
 
 class ColdRange:
-    """Bytes to load of a file that a range holds open."""
+    """Bytes to load from a file that a FileRange keeps open."""
 
     __slots__ = ("_range",)
 

@@ -33,7 +33,7 @@ HEADERS_PER_STEP = 256
 
 
 class TimestampedOffset(NamedTuple):
-    """A record found by time; `leader_epoch` is its batch's."""
+    """A record found by time. `leader_epoch` is the epoch in the header of the record's batch."""
 
     timestamp: int
     offset: int
@@ -41,7 +41,7 @@ class TimestampedOffset(NamedTuple):
 
 
 LookupSteps = Generator[None, None, TimestampedOffset | None]
-"""A lookup in *blocking* steps, so that it can share a thread and the interpreter. Returns what it finds."""
+"""A lookup in *blocking* steps, so that other work can run between two steps. The generator returns what it finds."""
 
 
 def read_slice(
@@ -53,7 +53,7 @@ def read_slice(
     *,
     at_least_one: bool,
 ) -> LogSlice:
-    """See `Log.read`; `end_offset` is not above `log_end_offset`."""
+    """Return whole batches from an offset on. See `Log.read`; `end_offset` is not above `log_end_offset`."""
     number = len(segments) - 1
     segment = segments[number]
     if offset < segment.base_offset:
@@ -96,7 +96,8 @@ def upper_bound(segments: Sequence[Segment], piece: LogSlice, log_end_offset: in
 
 
 def aborted_transactions(segments: Sequence[Segment], fetch_offset: int, upper: int) -> list[tuple[int, int]]:
-    """See `Log.aborted_transactions`. Reads later segments too: the abort marker may be two segments further on."""
+    """Return the aborted transactions that may overlap a range of offsets; see `Log.aborted_transactions`. Later
+    segments are read too, because the abort marker may be two segments further on."""
     found: list[tuple[int, int]] = []
     first = max(bisect_right(segments, fetch_offset, key=BASE) - 1, 0)
     for segment in segments[first:]:
@@ -109,12 +110,14 @@ def aborted_transactions(segments: Sequence[Segment], fetch_offset: int, upper: 
 
 
 def offset_for_timestamp(log: Log, timestamp_ms: int) -> LookupSteps:
-    """See `Log.offset_for_timestamp`. Each step is *blocking* and takes about a millisecond."""
+    """Find the first record at or after a timestamp; see `Log.offset_for_timestamp`. Each step is *blocking* and takes
+    about a millisecond."""
     return _with_present_segments(_offset_for_timestamp, log, timestamp_ms)
 
 
 def max_timestamp_offset(log: Log) -> LookupSteps:
-    """See `Log.max_timestamp_offset`. Steps as in `offset_for_timestamp`."""
+    """Find the first record with the largest timestamp; see `Log.max_timestamp_offset`. Steps as in
+    `offset_for_timestamp`."""
     return _with_present_segments(_max_timestamp_offset, log)
 
 

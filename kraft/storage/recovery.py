@@ -41,7 +41,7 @@ _MAGIC_BYTE = bytes([MAGIC])
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """Findings and repairs of loading a log."""
+    """Problems that loading a log found, and repairs that it made."""
 
     segments_read: int = 0
     bytes_read: int = 0
@@ -104,8 +104,8 @@ class SegmentScan:
             position += at
 
     def _examine(self, window: bytes, at: int, left: int) -> tuple[str, BatchHeader | None]:
-        """Return why the header at `at` cannot be right ("" if it can), and the header. `left` counts from the window's
-        start."""
+        """Return why the header at `at` cannot be right ("" if it can), and the header. `left` is the number of bytes
+        from the start of the window to the end of the file."""
         if left - at < BATCH_HEADER_BYTES:
             return f"only {left - at} bytes are left", None
         try:
@@ -124,7 +124,7 @@ class SegmentScan:
 
 
 def require_torn(file: File, damage: SegmentDamage, *, synced_end: int, strict: bool, more_behind: bool) -> None:
-    """Return if a crash can have caused this damage; StorageCorrupt otherwise. *Blocking.*
+    """Raise StorageCorrupt unless a crash can have caused this damage. *Blocking.*
 
     `synced_end`: the offset below which everything was synced. `more_behind`: later segments hold batches."""
     if damage.expected_offset < synced_end:

@@ -1,5 +1,5 @@
-"""Selection of segments to delete: below log start, above the size limit, above the age limit. In this order, oldest
-first.
+"""Selection of segments to delete: those below the log start, then those above the size limit, then those above the age
+limit. The oldest are deleted first.
 
 A segment is deleted only if the high watermark has reached its end (D16), and never past the first open transaction.
 Logs without retention only lose what is below the log start. Source: Kafka's UnifiedLog.
@@ -77,7 +77,7 @@ def rename_deleted(disk: Disk, directory: str, segments: list[Segment]) -> list[
 
 
 def jitter_ms(directory: str, segment: Segment, config: LogConfig) -> int:
-    """Return how much earlier than segment.ms this segment rolls: constant per segment, different between logs."""
+    """Return how many ms earlier than segment.ms this segment rolls: constant per segment, different between logs."""
     if config.segment_jitter_ms <= 0:
         return 0
     return int(crc32c(f"{directory}/{segment.base_offset}".encode())) % config.segment_jitter_ms

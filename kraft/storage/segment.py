@@ -19,7 +19,7 @@ from kraft.storage.log_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX,
 from kraft.wire.records import BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, MAGIC, BatchHeader, read_header
 
 RECENT_BOUNDARIES_MAX = 512
-"""Batch boundaries remembered per generation; a segment keeps two generations."""
+"""Maximum number of batch boundaries per generation; a segment remembers two generations of them."""
 SCAN_WINDOW_BYTES = 16_384
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
@@ -174,7 +174,8 @@ class Segment:
         )
 
     def close_indexes(self) -> None:
-        """Write the indexes' entries in memory, with the closing time entry. The index files must be open or absent."""
+        """Write the index entries that are only in memory, and the closing entry of the time index. The index files
+        must be open or absent."""
         self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset)
         for index in (self.index, self.time_index):
             if not index.handle.exists:
@@ -186,7 +187,7 @@ class Segment:
             handle.close()
 
     def leave(self) -> None:
-        """Note that the log is not used any more: its folder may be removed at any time."""
+        """Record that the log is not used any more: its folder may be removed at any time."""
         for handle in self.handles:
             handle.gone = True
             handle.pinned = False

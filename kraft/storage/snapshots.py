@@ -234,7 +234,8 @@ class SnapshotReader:
         return self._file.size
 
     def batches(self) -> Iterator[SnapshotBatch]:
-        """Yield all batches between header and footer. StorageCorrupt, also at the end if the footer is missing."""
+        """Yield all batches between header and footer. Raises StorageCorrupt; if only the footer is missing, at the
+        end."""
         scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
         footer = False
         for number, (position, header, view) in enumerate(scan):
@@ -272,7 +273,8 @@ class SnapshotReader:
             raise self._corrupt(position, str(error)) from error
 
     def last_contained_log_timestamp(self) -> int:
-        """Return the timestamp in the header. Raises StorageCorrupt if there is no header."""
+        """Return the timestamp in the snapshot's header: that of the last record that the snapshot covers. Raises
+        StorageCorrupt if there is no header."""
         scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
         for position, header, view in scan:
             controls = self._records(position, header, view)[1] if header.is_control else ()

@@ -35,7 +35,7 @@ class RolledSegment:
             self.snapshot.sync_blocking()
 
     def settle(self) -> None:
-        """Note that the segment is on the device, so that its files may be closed."""
+        """Record that the segment is on the device, so that its files may be closed."""
         self.segment.pin(pinned=False)
         if self.snapshot is not None:
             self.snapshot.close()

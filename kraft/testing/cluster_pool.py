@@ -1,7 +1,7 @@
 """ClusterPool: real clusters that are reused between the tests of a run.
 
-Each test gets a cluster without the traces of earlier tests: a used one of the same shape that could be reset, else a
-fresh one. At most CLUSTERS_MAX are open at a time; the least recently used one is closed first.
+Each test gets a cluster without topics or groups of earlier tests: a used one of the same shape if it could be reset,
+else a fresh one. At most CLUSTERS_MAX are open at a time; the least recently used one is closed first.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ SHAPE = re.compile(r"[1-9]\d*(\+[1-9]\d*)?")
 SHAPE_HELP = "1 is one node of both roles, 3+3 are controllers + brokers"
 SEEDS = 2**31
 RUN = "run{}"
-"""Form of the part of a test's id that has the number of its repetition."""
+"""Format of the part of a test's id that holds the number of the repetition."""
 
 _BASE_SEED = pytest.StashKey[int]()
 _CLUSTERS = pytest.StashKey[dict[str, "BreakableCluster"]]()
-"""Key of a test's clusters, by fixture name."""
+"""Stash key of the clusters that a test uses, by fixture name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -193,7 +193,7 @@ def _id_in_one_run(item: pytest.Item) -> str:
 
 
 def _id_in_current_folder(item: pytest.Item) -> str:
-    """Return the test's id as a command in the current folder takes it: a node id is relative to pytest's root
+    """Return the test's id relative to the current folder, for a command line. pytest's ids are relative to its root
     folder."""
     _, *names = item.nodeid.split("::")
     return "::".join([os.path.relpath(item.path, item.config.invocation_params.dir), *names])

@@ -2,7 +2,7 @@
 
 Invariants:
 - The bytes taken never exceed `total_bytes` plus one large take. A large take is always admitted when no other is held.
-  Only `take`, for what cannot be refused, may overdraw further.
+  Only `take`, for memory that cannot be refused, may exceed this bound.
 - Large takes use at most three quarters, so small ones are served however many large ones are held.
 - A quarter is reserved for connections that have already sent a whole long frame. New connections that announce frames
   and do not send them cannot use it up.
@@ -132,7 +132,7 @@ class MemoryBudget:
         self._buffers[holder] = -1
 
     def note_filling(self, holder: BudgetHolder) -> None:
-        """Note that this holder has taken bytes for an incomplete frame."""
+        """Record that this holder has taken bytes for an incomplete frame."""
         self._filling[holder] = (holder.received_bytes, None)
 
     def note_filled(self, holder: BudgetHolder) -> None:

@@ -69,7 +69,8 @@ _FOREIGN_PROTOCOLS = (
 
 
 def foreign_protocol(head: bytes) -> str | None:
-    """Return a description of the other protocol that a frame's first four bytes belong to; None if it is not known."""
+    """Return a description of the protocol, other than Kafka's, that a frame's first four bytes belong to; None if it
+    is not known."""
     return next((hint for prefix, hint in _FOREIGN_PROTOCOLS if head.startswith(prefix)), None)
 
 
@@ -287,8 +288,8 @@ class FramedConnection(ABC):
         `_start` (0 if it is not known yet)."""
 
     def _check_frame_bytes(self, size: int, start: int) -> None:
-        """Raise WireError if a frame may not have this size. The text names the other protocol that the bytes may
-        belong to."""
+        """Raise WireError if a frame may not have this size. The text names the protocol, other than Kafka's, that the
+        bytes may belong to."""
         if 0 <= size <= self._frame_bytes_max:
             return
         hint = foreign_protocol(bytes(self._view[start : start + SIZE_BYTES]))

@@ -38,7 +38,7 @@ _EXTRA: Mapping[int, tuple[tuple[str, str], ...]] = MappingProxyType(
         HTTPStatus.UNAUTHORIZED: (("WWW-Authenticate", "Bearer"),),
     }
 )
-"""Extra headers of a response with this status."""
+"""Status → extra headers of a response with this status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class HttpAnswer:
 
 
 def text_answer(status: int, text: str) -> HttpAnswer:
-    """A response with one line of text for people."""
+    """Return a response with one line of text for people."""
     return HttpAnswer(status, TEXT, (text.encode() + b"\n",))
 
 

@@ -51,7 +51,7 @@ def uuid_or_none(raw: bytes) -> UUID | None:
 
 
 def compact_string(value: str | None) -> bytes:
-    """Encode a string. Raises ValueError if it is longer than readers accept, a 16-bit length."""
+    """Encode a string. Raises ValueError if its length exceeds 16 bits, because readers reject longer ones."""
     if value is None:
         return b"\0"
     data = value.encode()

@@ -1,4 +1,4 @@
-"""Walk over the records of one opened batch, and check that they are what its header announces.
+"""Walk over the records of one decompressed batch, and check that they are what its header announces.
 
 This is the only module that is compiled (`hatch_build.py`) where a C compiler is available, because it runs once for
 each record that a producer sends. Interpreted, the same source gives the same results a hundred times slower. It
@@ -19,8 +19,8 @@ from mypy_extensions import i64
 RECORD_ERRORS_MAX: Final = 1_000
 """Maximum indexes that a walk returns, of records without a key and of records outside the time bounds."""
 HEADERS_MAX: Final = 1_000_000
-"""Maximum headers of all records of a batch. A header can be as short as two bytes but takes as long as a record. No
-other thread runs during the compiled walk, which takes some milliseconds for this many."""
+"""Maximum headers of all records of a batch. A header can be as short as two bytes but takes as much time to check as a
+record. No other thread runs during the compiled walk, which takes some milliseconds for this many."""
 
 _LARGEST: Final[i64] = 0x7FFF_FFFF_FFFF_FFFF
 _UNSIGNED_32_BITS_MAX: Final[i64] = 0xFFFF_FFFF

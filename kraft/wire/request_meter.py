@@ -35,8 +35,8 @@ PARTS = (
     "RequestBytes",
 )
 WAITING_BY_REQUEST = frozenset({"Fetch", "JoinGroup", "SyncGroup"})
-"""Requests that wait because their client asked for it, or because of other clients. Their remote time does not count
-when slow requests are looked for."""
+"""Requests that wait because their client asked for it, or because of other clients. Their remote time is ignored in
+the search for slow requests."""
 FETCH = int(ApiKey.FETCH)
 PRODUCE = int(ApiKey.PRODUCE)
 FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
@@ -79,7 +79,7 @@ class RequestMeter:
         """Version → number of fetches by consumers. They are counted in `counts` too, when they arrive."""
         self.follower_fetches: defaultdict[int, int] = defaultdict(int)
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)
-        """(API key, error code) → number of responses with it; see `error_counts` for Produce and Fetch."""
+        """(API key, error code) → number of responses with this error; see `error_counts` for Produce and Fetch."""
         self.produced_partitions = 0
         """Number of successful partition results in produce responses, which `errors` does not count."""
         self.fetched_partitions = 0
@@ -94,7 +94,7 @@ class RequestMeter:
         self.until_timed = 1
         self._timed = 0
         self.connections: dict[ServerConnection, None] = {}
-        """Open connections."""
+        """Open connections to the node's listeners, as the keys of a dictionary that keeps their order."""
         self.accepted: defaultdict[str, int] = defaultdict(int)
         """Listener → number of accepted connections."""
         self.closed: defaultdict[str, int] = defaultdict(int)
@@ -211,23 +211,23 @@ class RequestTiming:
         """FetchConsumer or FetchFollower, under which a Fetch is recorded too."""
 
     def handled(self) -> None:
-        """Note that the handler has returned."""
+        """Record that the handler has returned."""
         self._handled_ns = self._meter._now_ns()
         if self._sent_ns >= 0:
             self._record()
 
     def answered(self) -> None:
-        """Note that the response is available."""
+        """Record that the response is available."""
         self._answered_ns = self._meter._now_ns()
 
     def queued(self) -> None:
-        """Note that the response was queued, as every earlier request of the connection is answered."""
+        """Record that the response was queued, because every earlier request of the connection is answered."""
         self._queued_ns = self._meter._now_ns()
         if self._answered_ns < 0:
             self._answered_ns = self._queued_ns
 
     def sent(self) -> None:
-        """Note that the connection has sent all of its output."""
+        """Record that the connection has sent all of its output."""
         self._sent_ns = self._meter._now_ns()
         if self._handled_ns >= 0:
             self._record()

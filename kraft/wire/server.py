@@ -162,8 +162,8 @@ class Request:
         return self._state != _WAITING
 
     def respond(self, *chunks: Chunk) -> None:
-        """Answer with a body; length and header are added. It is sent when all earlier requests are answered. No effect
-        if the connection is over. InvariantError on a second response."""
+        """Answer with a body; length and header are added. The response is sent when all earlier requests are answered.
+        No effect if the connection is over. Raises InvariantError on a second response."""
         connection = self.connection
         slots = connection._slots
         if self._state:
@@ -207,7 +207,7 @@ class Request:
 
 
 class LongRequest(Request):
-    """A request with very many elements. Its connection handles no other request until it is answered, to limit the
+    """A request with very many elements. Until it is answered, its connection handles no other request, to limit the
     memory that such requests need."""
 
     __slots__ = ()
@@ -300,8 +300,8 @@ class ServerConnection(FramedConnection):
 
     @property
     def hold_requests(self) -> bool:
-        """While True, requests wait unread. Exception: those with keys in `unheld_keys` that arrive before any
-        other."""
+        """Whether requests wait unread. Requests with keys in `unheld_keys` are handled even then, if they arrive
+        before any other request."""
         return self._hold_requests
 
     @hold_requests.setter
@@ -457,7 +457,7 @@ class ServerConnection(FramedConnection):
         self._push(header, chunks, len(header) + size)
 
     def _drain(self) -> None:
-        """Remove the first slot, which is done, and send the responses that waited for it."""
+        """Remove the first slot, whose request is done, and send the responses that waited for it."""
         slots = self._slots
         slots.popleft()
         while slots and slots[0]._state == _READY:

@@ -1,4 +1,4 @@
-"""Async: Jepsen-like scenarios on real processes behind real proxies, and on simulated clusters in virtual time.
+"""Async: Jepsen-like scenarios on processes behind proxies, and on simulated clusters in virtual time.
 
 A scenario (`scenario`) runs on a cluster that can be broken (`kraft.sim.breakable_cluster`). Clients (`clients`) carry
 out its workload and record a history (`history`). The observer samples the cluster. `judge` turns history, faults and

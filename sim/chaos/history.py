@@ -40,22 +40,23 @@ class Function(StrEnum):
     """The function of an operation. The attributes document the fields of its lines."""
 
     SEND = "send"
-    """`place`, `value`; when ok, `offset`. `acks` and `idempotent` are present if they differ from "all" and true."""
+    """Send a record. Fields: `place`, `value`; when ok, `offset`. `acks` and `idempotent` are present if they differ
+    from "all" and true."""
     POLL = "poll"
-    """When ok, `records`: [[topic, partition, [[offset, value], ...]], ...]."""
+    """Poll. Field when ok: `records`: [[topic, partition, [[offset, value], ...]], ...]."""
     ASSIGN = "assign"
-    """`places`: the partitions that the consumer reads from now on. The next records of each need not follow those that
-    the consumer read before."""
+    """Assign partitions to a consumer. Field: `places`, the partitions that the consumer reads from now on. The next
+    records of each need not follow those that the consumer read before."""
     COMMIT = "commit"
-    """`group`, `offsets`: [[topic, partition, offset], ...]."""
+    """Commit offsets. Fields: `group`, `offsets`: [[topic, partition, offset], ...]."""
     CREATE_TOPIC = "create topic"
-    """`topic`, `partitions`; when ok, `topic_id` (hexadecimal) if the client returns it."""
+    """Create a topic. Fields: `topic`, `partitions`; when ok, `topic_id` (hexadecimal) if the client returns it."""
     DELETE_TOPIC = "delete topic"
-    """`topic`."""
+    """Delete a topic. Field: `topic`."""
 
 
 FINAL_READER = "final-reader"
-"""The process that reads every partition from its beginning after the heal."""
+"""Process name of the reader that reads every partition from its beginning after the heal."""
 
 
 class Place(NamedTuple):
@@ -67,8 +68,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One line of a history. `error` is the reason of a fail or info: a Kafka error's name, or the client's own
-    text."""
+    """One line of a history. `error` is the reason of a fail or info: the name of a Kafka error, or the client
+    library's error text."""
 
     index: int
     time_ns: int
@@ -89,7 +90,7 @@ class UnreadableHistory(ValueError):
 
 
 class HistoryRecorder:
-    """Collects events from any thread in order of time. `write_to` receives each event as it comes."""
+    """Collects events from any thread in order of time. `write_to` receives each event when it is recorded."""
 
     def __init__(self, now_ns: Callable[[], int], file: IO[str] | None = None) -> None:
         self.events: list[HistoryEvent] = []

@@ -1,5 +1,5 @@
-"""Pure: the invariants of a simulated run, and the ledgers that they need, computed from observations of the world. May
-import kraft.wire and kraft.image.
+"""Pure: the invariants of a simulated run, computed from observations of the world and from records of what was
+written, committed and acknowledged. May import kraft.wire and kraft.image.
 
 Codes such as K6 are row numbers of docs/invariants.md.
 """

@@ -1,5 +1,4 @@
-"""Check that a producer id with its epoch, once allocated, is never allocated again, also by a later active controller
-(M17).
+"""Check that a producer id with its epoch is allocated only once, also if the active controller changes (M17).
 
 Broker epochs are checked by M7.
 """

@@ -1,6 +1,6 @@
 """Check that only the leader of an epoch originates its batches; all other replicas copy them (M13 and D8).
 
-The disk of a node is observed before its role. So a written batch is judged later, when the leader of its epoch is
+The disk of a node is observed before its role. So a written batch is checked later, when the leader of its epoch is
 known.
 """
 

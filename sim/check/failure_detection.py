@@ -1,7 +1,7 @@
-"""Checks of the fast fencing of dead brokers and of elections. A fence needs proof, names the right incarnation, causes
-no unclean election, and happens in time. Probes and pre-votes stay within their rates.
+"""Checks of the fast fencing of dead brokers and of elections (M9, K1, K2, K3, K4's second half, K5 and K6).
 
-These are M9, K1, K2, K3, K4's second half, K5 and K6.
+A broker is fenced only with proof of its death, only in the incarnation that died, without an unclean election, and in
+time. Probes and pre-votes stay below their maximum rates.
 """
 
 from __future__ import annotations
@@ -247,10 +247,10 @@ class ProbeAndVoteRates(Check):
 
 class FencingAndElectionTimes(Check):
     """Check that a dead broker is fenced, and a dead controller replaced, within fixed virtual times. Only deaths that
-    K1 allows to be detected count: the process is gone, its host answers, and a majority is up. Also the active
+    can be detected fast count (K1): the process is gone, its host answers, and a majority is up. Also the active
     controller must have seen this incarnation of the broker (even as a standby), or must have been active for long
-    enough. If the active controller goes down meanwhile, in any way, the deadlines are dropped, because its successor
-    detects the death from the beginning."""
+    enough. If the active controller goes down meanwhile, the deadlines are dropped, because its successor detects the
+    death from the beginning."""
 
     id: ClassVar[str] = "K6"
     statement: ClassVar[str] = "A dead broker is fenced, and a dead controller replaced, within fixed virtual times."
@@ -264,8 +264,8 @@ class FencingAndElectionTimes(Check):
         self._epoch = 0
         self._leads_since_ms = 0
         self._met: set[tuple[int, int]] = set()
-        """(controller, broker) pairs in which the controller has received a SAME probe answer; both are still in the
-        same incarnation."""
+        """(controller, broker) pairs in which the broker has answered a probe of the controller, in the present
+        incarnations of both."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {

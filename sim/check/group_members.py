@@ -1,7 +1,5 @@
-"""Checks of our own group members: which records their applications received and processed, and what the members sent
-to the coordinator.
-
-These are C2, C5, G2, G8 and L8.
+"""Checks of the members of the workload's consumer group (C2, C5, G2, G8 and L8): which records their applications
+received and processed, and what the members sent to the coordinator.
 
 A record counts as processed once the application polls again or requests a commit. At-least-once delivery of a group is
 checked as two rules: no commit passes a record that no member has processed, and in the end all records are processed.
@@ -23,7 +21,7 @@ CLOCKS_DIFFER_PERCENT = 2
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAssigned:
-    """An application was notified that its member reads these partitions from now on."""
+    """Observation: an application was notified that its member reads these partitions from now on."""
 
     member: str
     partitions: frozenset[TopicPartition]
@@ -31,7 +29,7 @@ class PartitionsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked:
-    """An application was notified that these partitions are revoked, and has finished its work on them."""
+    """Observation: an application was notified that these partitions are revoked, and has finished its work on them."""
 
     member: str
     partitions: frozenset[TopicPartition]
@@ -39,7 +37,7 @@ class PartitionsRevoked:
 
 @dataclass(frozen=True, slots=True)
 class RecordsGiven:
-    """A poll returned the records at these offsets of a partition, in this order."""
+    """Observation: a poll returned the records at these offsets of a partition, in this order."""
 
     member: str
     partition: TopicPartition
@@ -48,22 +46,22 @@ class RecordsGiven:
 
 @dataclass(frozen=True, slots=True)
 class RecordsProcessed:
-    """An application has processed all records that its polls have returned."""
+    """Observation: an application has processed all records that its polls have returned."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class MemberEnded:
-    """A member has ended. Records that its polls returned and that it has not processed must be processed by other
-    members."""
+    """Observation: a member has ended. Records that its polls returned and that it has not processed must be processed
+    by other members."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class MemberJoined:
-    """A coordinator has notified a member that it belongs to this generation."""
+    """Observation: a coordinator has notified a member that it belongs to this generation."""
 
     member: str
     generation: int
@@ -71,7 +69,7 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class CommitSent:
-    """A member sends an OffsetCommit with these positions and this generation."""
+    """Observation: a member sends an OffsetCommit with these positions and this generation."""
 
     member: str
     generation: int
@@ -80,26 +78,27 @@ class CommitSent:
 
 @dataclass(frozen=True, slots=True)
 class GroupResponseSent:
-    """A coordinator answers a heartbeat or a commit of a member. `office` identifies the coordinator and the period in
-    which it leads its partition."""
+    """Observation: a coordinator answers a heartbeat or a commit of a member. `leadership` identifies the coordinator
+    and the period in which it leads its partition."""
 
     member: str
     is_heartbeat: bool
     error: ErrorCode
-    office: object
+    leadership: object
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipRequested:
-    """A member sends a request to join or to leave."""
+    """Observation: a member sends a request to join or to leave."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class FinalEndSeen:
-    """End offset of a partition, observed after all writes have ended and the group has had time to read them."""
+    """Observation: the end offset of a partition after all writes have ended and the group has had time to read
+    them."""
 
     partition: TopicPartition
     end: int
@@ -172,7 +171,7 @@ class ProcessedRecords:
 
 class RecordsGivenInOrder(Check):
     """Check that the members of a group get each record, in order: no member starts after a record that no member has
-    processed (C2). This check also updates the shared record of what was processed; the other checks only read it."""
+    processed (C2). This check also updates the `ProcessedRecords` that all checks of the group read."""
 
     id = "C2"
     statement = "members of a group get each record, in order, starting after the records that the group has processed"
@@ -288,7 +287,7 @@ class LiveMembersAreNotExpired(Check):
             return
         accepted = self._accepted.pop(sent.member, None)
         is_expired = accepted is not None and sent.error is ErrorCode.UNKNOWN_MEMBER_ID
-        if accepted is None or not is_expired or accepted.office != sent.office:
+        if accepted is None or not is_expired or accepted.leadership != sent.leadership:
             return
         if sent.at_ms - accepted.at_ms < self._session_ms:
             after_ms = sent.at_ms - accepted.at_ms
@@ -313,8 +312,8 @@ class AllRecordsAreProcessed(Check):
 
 
 def member_checks(dealings: ProcessedRecords, session_timeout_ms: int) -> Checks:
-    """Return all checks of this module for one group. The check that updates the shared record comes after the checks
-    that compare each commit with it."""
+    """Return all checks of this module for one group. The check that updates the shared `ProcessedRecords` comes after
+    the checks that compare each commit with it."""
     return Checks(
         [
             CommitsOnlyProcessedRecords(dealings),

@@ -19,9 +19,9 @@ Place = tuple[str, TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class AssignmentReceived:
-    """A member got a successful SyncGroup response. `plan` identifies the decision of the group's leader that the
-    assignment is part of. `made_for` is the member for which the group's leader made the assignment. Both are None for
-    an empty assignment."""
+    """Observation: a member got a successful SyncGroup response. `plan` identifies the decision of the group's leader
+    that the assignment is part of. `made_for` is the member for which the group's leader made the assignment. Both are
+    None for an empty assignment."""
 
     group: str
     member: str
@@ -32,7 +32,7 @@ class AssignmentReceived:
 
 @dataclass(frozen=True, slots=True)
 class CommitStarted:
-    """A member sends a commit with this generation (-1: none)."""
+    """Observation: a member sends a commit with this generation (-1: none)."""
 
     group: str
     partition: TopicPartition
@@ -42,7 +42,7 @@ class CommitStarted:
 
 @dataclass(frozen=True, slots=True)
 class CommitEnded:
-    """Outcome of a commit: True acknowledged, False rejected, None unknown."""
+    """Observation: outcome of a commit: True acknowledged, False rejected, None unknown."""
 
     group: str
     partition: TopicPartition
@@ -55,7 +55,8 @@ class CommitEnded:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """An OffsetFetch was answered. `floor` is the highest offset that had been acknowledged when it was sent."""
+    """Observation: a coordinator answered an OffsetFetch. `floor` is the highest offset that had been acknowledged when
+    the request was sent."""
 
     group: str
     partition: TopicPartition
@@ -65,8 +66,8 @@ class OffsetRead:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettled:
-    """State of a group at the end of a run: partition → the members that believe they own it. Also member → the
-    generation that the coordinator has confirmed to it; None if it has confirmed none."""
+    """State of a group at the end of a run. `owners`: partition → the members that consider themselves its owner.
+    `generations`: the generations that the coordinator has confirmed to the members; None for a member without one."""
 
     group: str
     owners: Mapping[TopicPartition, tuple[str, ...]]
@@ -113,8 +114,8 @@ class GenerationsIncrease(Check):
 
 
 class OnePlanPerGeneration(Check):
-    """Check that a generation has one plan and that each member gets its own part of it. This also holds across
-    coordinators: two coordinators never announce the same generation."""
+    """Check that a generation has one assignment plan, and that each member receives the part of the plan that was made
+    for it. Two coordinators never announce the same generation."""
 
     id = "G5"
     statement = "a generation has one plan, of one leader, and each member gets its own part of it"
@@ -202,7 +203,7 @@ class OldGenerationsFenced(Check):
 
 class CoordinatorsLead(Check):
     """Check that each coordinator that is active at the end leads the partition that stores its groups. The answers of
-    replaced coordinators are judged by `metadata_histories` (G3b)."""
+    replaced coordinators are checked by `metadata_histories` (G3b)."""
 
     id = "G6"
     statement = "a coordinator of groups leads the partition that stores them"

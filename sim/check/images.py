@@ -39,8 +39,8 @@ class ImageEquality(Check):
 
 
 class ImageIsTheFold(Check):
-    """Check that the image of the independent replay equals a reference implementation (M2). M1 compares the same image
-    with the images of the nodes."""
+    """Check that the image of the independent replay equals a reference implementation (M2). The check ImageEquality
+    (M1) compares the image of the replay with the images of the nodes."""
 
     id: ClassVar[str] = "M2"
     statement: ClassVar[str] = "An image equals an independent fold of the committed events."

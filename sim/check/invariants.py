@@ -1,7 +1,7 @@
 """Statements of the invariants that no `Check` class defines.
 
 `RUN_JUDGES` holds the codes that a run of whole nodes reports without a `Check`. `JUDGED_ELSEWHERE` holds the codes
-that a run does not report, and where they are judged instead. Together with the checks, these are all invariants of
+that a run does not report, and where they are checked instead. Together with the checks, these are all invariants of
 docs/invariants.md.
 """
 
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class JudgedInvariant:
-    """An invariant, and the file that judges it."""
+    """An invariant, and the file that checks it."""
 
     statement: str
     file: str
@@ -70,7 +70,7 @@ RUN_JUDGES: Mapping[str, JudgedInvariant] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class InvariantJudgedElsewhere:
-    """An invariant, and where it is judged, or why it is not."""
+    """An invariant, and where it is checked, or why it is not checked."""
 
     statement: str
     who: str
@@ -148,4 +148,4 @@ JUDGED_ELSEWHERE: Mapping[str, InvariantJudgedElsewhere] = MappingProxyType(
         "L12": InvariantJudgedElsewhere("Without clients nodes send only heartbeats and fetches.", _CORE_ALONE),
     }
 )
-"""Code → invariant."""
+"""Code of an invariant that a run does not report → the invariant, and where it is checked."""

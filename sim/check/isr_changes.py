@@ -1,5 +1,5 @@
 """Check of the ISR proposals that a controller accepts (M8, at the time of the request). `OnlyActiveReplicasJoin`
-judges the committed result.
+checks the committed result.
 """
 
 from __future__ import annotations

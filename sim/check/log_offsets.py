@@ -22,7 +22,8 @@ from kraft.sim.check.shadow import Shadows
 class LogOffsetsInOrder(Check):
     """Check that the offsets of a log are ordered. The recovery point is compared with the disk, because records below
     it are not read again after a crash. The first high watermark of an incarnation comes from a checkpoint, so some
-    replica must have had it before. This is checked before D2 records that high watermark as committed."""
+    replica must have had it before. This is checked before the check NoDivergence (D2) records that high watermark as
+    committed."""
 
     id: ClassVar[str] = "D5"
     statement: ClassVar[str] = (
@@ -84,7 +85,7 @@ class LogOffsetsInOrder(Check):
 
 
 class BatchesAreContiguous(Check):
-    """Check that the batches on each disk form a log without gaps. A crash leaves holes and incomplete batches on the
+    """Check that the batches on each disk form a log without gaps. A crash leaves gaps and incomplete batches on the
     disk, which are not a log until recovery. So writes observed while the node is down do not count. Damaged bytes do
     not count until this incarnation has reported the log."""
 

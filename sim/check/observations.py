@@ -42,7 +42,7 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class BytesCorrupted:
-    """A file of a log changed, and after its last valid batch there are now bytes as long as a batch whose CRC or
+    """A file of a log changed: its last valid batch is now followed by enough bytes for another batch, but their CRC or
     header is invalid."""
 
     node: int
@@ -202,7 +202,7 @@ class SnapshotSeen:
 
 @dataclass(frozen=True, slots=True)
 class ImagePublished:
-    """A node published the metadata image of `offset`. `committed_offset` is its high watermark then."""
+    """A node published the metadata image of `offset`. `committed_offset` is the node's high watermark at that time."""
 
     node: int
     incarnation: int
@@ -213,9 +213,9 @@ class ImagePublished:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFolded:
-    """Events were committed up to `offset`, and an independent replay made an image of them. The image was compared
-    with a reference implementation in the `places` places that the events touch; `differences` lists where the two
-    differ."""
+    """Events were committed up to `offset`, and an independent replay made an image of them. `places` is the number of
+    metadata objects (topics, partitions, configs, …) that the events changed and that were compared with a reference
+    implementation; `differences` lists the deviations."""
 
     offset: int
     places: int
@@ -322,8 +322,9 @@ class ProposedIsrMember:
 
 @dataclass(frozen=True, slots=True)
 class IsrAccepted:
-    """A controller accepted the ISR that a leader proposed. (leader, leader epoch, partition epoch): `asked` in the
-    proposal, `current` in the metadata that the decision was based on, which may not be committed yet."""
+    """A controller accepted the ISR that a leader proposed. `asked` is (leader, leader epoch, partition epoch) of the
+    proposal. `current` are the same values in the metadata that the decision was based on, which may not be committed
+    yet."""
 
     controller: int
     topic_partition: TopicPartition
@@ -465,7 +466,7 @@ class NodeDown:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDied:
-    """A process died by a fault for which K6 requires fast detection: the process is gone while its host answers."""
+    """A process died by a fault that must be detected fast (K6): the process is gone while its host answers."""
 
     node: int
     roles: frozenset[str]

@@ -36,13 +36,13 @@ class PartitionChanges(Check):
             self.changed(before, seen)
 
     def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
-        """Judge one pair of consecutive records, and count it if it could have been wrong."""
+        """Check one pair of consecutive records, and count it if it could have been wrong."""
         raise AssertionError(f"{type(self).__name__} judges nothing")
 
 
 class PartitionEpochsRise(PartitionChanges):
-    """Check that a partition's epoch rises with each change, and its leader epoch with each new leader. One batch may
-    hold several changes of one partition; only the last of them is observed."""
+    """Check that a partition's epoch rises with each change, and its leader epoch with each new leader. Of several
+    changes of one partition in one batch, only the last is observed."""
 
     id: ClassVar[str] = "M3"
     statement: ClassVar[str] = "A partition's epoch rises with each change, its leader epoch with each new leader."
@@ -93,8 +93,9 @@ class IsrIsWellFormed(Check):
 
 
 class OnlyActiveReplicasJoin(PartitionChanges):
-    """Check that a replica that joins the ISR is registered and active, and that its log directory is online. Other
-    checks judge the results of AlterPartition's other preconditions: the leader's epochs, M3 and D18."""
+    """Check that a replica that joins the ISR is registered and active, and that its log directory is online.
+    AlterPartition's other preconditions are checked elsewhere: the rise of epochs (M3), and that the replica has caught
+    up (D18)."""
 
     id: ClassVar[str] = "M8"
     statement: ClassVar[str] = "A replica that joins the ISR is registered and active, and its log directory is online."
@@ -114,7 +115,8 @@ class OnlyActiveReplicasJoin(PartitionChanges):
 class LeaderIsInIsr(Check):
     """Check that a leader is in the ISR, and was elected from ISR or ELR. Unclean elections are disabled in these runs.
     A replica outside ISR and ELR may be elected only where both are empty (KIP-966), because all their last members
-    have registered after an unclean stop. Such a replica must, by the disks, hold everything that was committed.
+    have registered after an unclean stop. Such a replica must, according to the disks, hold everything that was
+    committed.
 
     Counts each election, and each change of the ISR of a leader."""
 
@@ -128,12 +130,13 @@ class LeaderIsInIsr(Check):
         self._known: dict[TopicPartition, PartitionRecorded] = {}
         self._stopped_uncleanly: set[tuple[int, int]] = set()
         """(broker, incarnation) pairs that followed an unclean stop and are not known to be registered. If such an
-        incarnation stops cleanly before that, the next incarnation takes its place."""
+        incarnation stops cleanly before its registration, the next incarnation takes its place."""
         self._returned_unclean: set[int] = set()
         """Brokers whose current registration is the first after an unclean stop."""
         self._awaited: dict[TopicPartition, set[int]] = {}
         """Partitions with empty ISR and ELR → their last members that have restarted after an unclean stop and are not
-        registered yet. The slices of such a registration may be committed after the changes of the partitions."""
+        registered yet. The registration may be committed after the changes of the partitions, because it is written in
+        slices."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionRecorded: self.recorded, Restarted: self.restarted, BrokerRegistered: self.registered}
@@ -143,7 +146,8 @@ class LeaderIsInIsr(Check):
         return self._awaited.get(tp) == set() and self._ledgers.is_all_in(self._shadows.log(replica, tp), tp)
 
     def restarted(self, seen: Restarted) -> None:
-        """Record an unclean stop. It is still to be registered if a clean stop follows before any registration."""
+        """Record a restart after an unclean stop. If the incarnation before this one followed an unclean stop and was
+        not registered, this one counts too, even if the stop between them was clean."""
         if not seen.clean or (seen.node, seen.incarnation - 1) in self._stopped_uncleanly:
             self._stopped_uncleanly.add((seen.node, seen.incarnation))
 
@@ -181,7 +185,7 @@ class LeaderIsInIsr(Check):
 
 
 class PartitionsAfterBatches(Check):
-    """Base of the checks that judge all partitions after each batch of committed metadata."""
+    """Base of the checks that examine all partitions after each batch of committed metadata."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +203,7 @@ class PartitionsAfterBatches(Check):
         self.known = {place: held for place, held in self.known.items() if place[0] != seen.topic}
 
     def published(self, seen: ImagePublished) -> None:
-        """Judge all partitions when the first image of a batch is published, because the batch has then been observed
+        """Check all partitions when the first image of a batch is published, because the batch has then been observed
         completely."""
         if self.due:
             due = frozenset(self.due)
@@ -214,7 +218,7 @@ class PartitionsAfterBatches(Check):
 
 class OnlyActiveBrokersLead(PartitionsAfterBatches):
     """Check that brokers that are fenced or in controlled shutdown lead no partition and are in no ISR, except as its
-    last member. Each record of a partition is judged, and all partitions when a broker becomes inactive. Counts
+    last member. Each record of a partition is checked, and all partitions when a broker becomes inactive. Counts
     partitions with a replica on such a broker."""
 
     id: ClassVar[str] = "M6"

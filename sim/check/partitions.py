@@ -1,9 +1,9 @@
 """Checks of what replicas of a partition hold, acknowledge and commit (D1, D2, D4, D11 and K7).
 
-`DLEDGER[tp]` is filled when a leader's high watermark passes a batch; `ACKED[tp]` from acks=all successes that a client
-received. Exemption: a replica that lost unsynced bytes to a power loss, or whose disk was wiped, is recorded as
-`damaged` by (node, log). D1 and K7 are required while at least one member of the ISR of the acknowledgement is
-undamaged.
+A batch counts as committed when a leader's high watermark passes it, and as acknowledged when a client receives success
+for an acks=all request. Exemption: a replica that lost unsynced bytes to a power loss, or whose disk was wiped, is
+recorded as `damaged` by (node, log). D1 and K7 are required while at least one member of the ISR of the acknowledgement
+is undamaged.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Damage:
         self._incarnations[node] = incarnation
 
     def corrupt(self, node: int, topic_partition: TopicPartition, end_before: int, next_offset: int) -> None:
-        """Record that bytes of a batch of this log were corrupted, until the log is `mended`. The batches before the
-        corrupt batch end at offset `end_before`; the corrupt batch ends at `next_offset`."""
+        """Record that bytes of a batch of this log were corrupted, until `mended` is called for the log. The batches
+        before the corrupt batch end at offset `end_before`; the corrupt batch ends at `next_offset`."""
         self._corrupt[node, topic_partition] = (end_before, next_offset)
 
     def mended(self, node: int, topic_partition: TopicPartition) -> None:
@@ -103,8 +103,8 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """An entry of ACKED: the batch, the ISR when the client received the success, and the leader epoch in which the
-    batch was committed."""
+    """An acknowledged batch, the ISR when the client received the success, and the leader epoch in which the batch was
+    committed."""
 
     next_offset: int
     digest: int
@@ -113,7 +113,7 @@ class Acknowledged:
 
 
 class PartitionLedgers:
-    """The ledgers DLEDGER (committed batches) and ACKED (acknowledged batches) of all partitions."""
+    """The committed batches and the acknowledged batches of all partitions."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
@@ -192,7 +192,7 @@ class AckedDurability(Check):
         self.check_log(seen.node, tp, f"leader of epoch {epoch}", epoch)
 
     def check_log(self, node: int, tp: TopicPartition, role: str, leader_epoch: int | None = None) -> None:
-        """Compare a replica's whole log with ACKED, or with the acknowledgements committed up to this leader epoch.
+        """Check that a replica's whole log holds the acknowledged batches, or those committed up to this leader epoch.
         `role` is the replica's role as shown in the evidence."""
         if self._ledgers.is_void(tp):
             return
@@ -218,8 +218,8 @@ class AckedDurability(Check):
 
 
 class NoDivergence(Check):
-    """Check that replicas do not diverge: each replica's batches below its own high watermark must equal those that
-    were committed first."""
+    """Check that replicas do not diverge: each replica's batches below that replica's high watermark must equal those
+    that were committed first."""
 
     id: ClassVar[str] = "D2"
     statement: ClassVar[str] = "Replicas are equal below the lower of their high watermarks."

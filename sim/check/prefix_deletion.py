@@ -12,8 +12,8 @@ from kraft.sim.check.shadow import Shadows
 
 class OnlyCommittedPrefixesDeleted(Check):
     """Check that only committed prefixes of a log are deleted. One pass of a node's event loop may raise the high
-    watermark and delete below it, and the disk is observed before the high watermark. So a deletion is judged at the
-    next observation of the replica. A log without any remaining batch was restarted and is not judged."""
+    watermark and delete below it, and the disk is observed before the high watermark. So a deletion is checked at the
+    next observation of the replica. A log without any remaining batch was restarted and is not checked."""
 
     id: ClassVar[str] = "D16"
     statement: ClassVar[str] = "Deletion takes a prefix of a log, never beyond the high watermark."
@@ -24,7 +24,7 @@ class OnlyCommittedPrefixesDeleted(Check):
         self._marks: dict[tuple[int, TopicPartition], int] = {}
         """(node, partition) → its last observed high watermark in this incarnation."""
         self._due: dict[tuple[int, TopicPartition], int] = {}
-        """(node, partition) → its new log start, which is above the last observed high watermark and is judged at the
+        """(node, partition) → its new log start, which is above the last observed high watermark and is checked at the
         next observation."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:

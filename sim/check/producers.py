@@ -1,7 +1,7 @@
 """Checks of the batches of idempotent producers in the committed log of each partition (T1, T2 and T4).
 
-A batch is judged once, when the first high watermark of its partition passes it. A batch that was truncated before that
-was not guaranteed to any client, and D2 checks that all replicas commit the same batches. Batches deleted from the
+A batch is checked once, when the first high watermark of its partition passes it. A batch that was truncated before
+that was not guaranteed to any client, and D2 checks that all replicas commit the same batches. Batches deleted from the
 front of a log are remembered.
 """
 
@@ -106,7 +106,7 @@ class SequencesFollow(CommittedProducers):
 
     def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _ProducerState | None) -> None:
         if known is not None and producer.epoch < known.epoch:
-            return  # judged by the check of epochs (T4)
+            return  # found by the check of epochs (T4)
         self.count()
         due = known.next_sequence if known is not None and known.epoch == producer.epoch else 0
         if producer.first_sequence != due:

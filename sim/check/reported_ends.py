@@ -54,6 +54,6 @@ class ReportedEndOffsetsNeverDecrease(Check):
 
 
 def _end_by(told: list[tuple[int, int]], number: int) -> list[int]:
-    """Return the highest end offset among the first `number` reports; empty if there are none."""
+    """Return a list with the highest end offset among the first `number` reports; an empty list if there are none."""
     index = bisect_right(told, number, key=lambda each: each[0])
     return [told[index - 1][1]] if index else []

@@ -1,4 +1,4 @@
-"""Shadow logs: a model of every log of every node, made of the batches that its disk showed.
+"""Shadow logs: a model of every log of every node, made of the batches that the node's disk showed.
 
 Each batch remembers the batch before it. So log matching is checked by induction, one batch at a time, also for logs
 whose prefix was deleted below a snapshot.
@@ -26,7 +26,7 @@ class ShadowBatch:
 
 @dataclass(slots=True)
 class ShadowLog:
-    """One log of one node."""
+    """Model of one log of one node."""
 
     start_offset: int = 0
     durable_end: int = 0
@@ -83,8 +83,8 @@ class ShadowLog:
         return [*deleted, *self.between(start, end)]
 
     def holding(self, offset: int) -> ShadowBatch | None:
-        """Return the batch that holds the record at `offset`, or, if `offset` is in a hole, the first batch after the
-        hole."""
+        """Return the batch that holds the record at `offset`, or, if `offset` is in a gap, the first batch after the
+        gap."""
         index = bisect_right(self._ends, offset)
         return self.batches[index] if index < len(self.batches) else None
 
@@ -100,7 +100,7 @@ class ShadowLog:
         return min(missing, default=None)
 
     def holds(self, end: int, digest: int) -> bool:
-        """Return whether this log has the batch that ends there unchanged, or began after it."""
+        """Return whether this log has a batch with this end offset and digest, or begins at or after that offset."""
         return end <= self.start_offset or self._is_held(end, digest)
 
     def _is_held(self, end: int, digest: int) -> bool:
@@ -132,9 +132,9 @@ class Shadows:
 
     def are_equal(self, log: TopicPartition | None, nodes: Iterable[int], begin: int = 0) -> bool:
         """Return whether this log has the same batches and the same end on all `nodes`. Prefixes that any node deleted
-        do not count: each node deletes on its own, and a node that joined later or lost power may never have had them.
-        Batches below `begin`, where the leader's log begins, do not count either: the files of other nodes may still
-        hold them."""
+        do not count: each node deletes at a different time, and a node that joined later or lost power may never have
+        had them. Batches below `begin`, where the leader's log begins, do not count either: the files of other nodes
+        may still hold them."""
         start = max((shadow.pruned_to for _, shadow in self.of(log)), default=0)
         start = max(start, begin)
         held = [self.log(node, log) for node in nodes]

@@ -1,4 +1,6 @@
-"""All checks of a run, connected to shared ledgers, with one entry point: `Suite.observe`."""
+"""All checks of a run, connected to the shared records of committed and acknowledged batches, with one entry point:
+`Suite.observe`.
+"""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ from kraft.sim.check.shadow import Shadows
 class TruncationDiscipline(Check):
     """Check that no running replica truncates committed records: a follower truncates where its log diverges from its
     leader's, which is above all committed records. A folder that is removed must belong to a deleted topic, or to a
-    node that is no longer a replica. The metadata may be observed after the disk, so the removal is judged when the
+    node that is no longer a replica. The metadata may be observed after the disk, so the removal is checked when the
     node's role is observed next.
 
     A log whose bytes have changed on the device may be truncated at the corrupt batch by recovery, once, and no further
-    back. Recovery truncates file by file from the last one. So a truncation above the corrupt bytes is judged if the
-    broker opens the log before the corrupt bytes are removed."""
+    back. Recovery truncates file by file from the last one. So a truncation above the corrupt bytes is a violation if
+    the broker opens the log before the corrupt bytes are removed."""
 
     id: ClassVar[str] = "D9"
     statement: ClassVar[str] = "No running replica removes a committed record, except from the front."
@@ -80,7 +80,7 @@ class TruncationDiscipline(Check):
             self._fail(seen.node, seen.log, seen.end_offset)
 
     def shown(self, seen: PartitionSeen) -> None:
-        """Judge a truncation that stopped above a corrupt batch: the log is open now, so recovery is complete."""
+        """Report a truncation that stopped above a corrupt batch: the log is open now, so recovery is complete."""
         end_after = self._cut_behind.pop((seen.node, seen.topic_partition), None)
         if end_after is not None and self._damage.is_corrupt(seen.node, seen.topic_partition):
             self._fail(seen.node, seen.topic_partition, end_after)

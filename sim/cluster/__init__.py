@@ -1,3 +1,3 @@
-"""Async: a whole cluster in one world, with production nodes, clients, crashes, and observers that feed the checks. May
-import everything but kraft.deploy.
+"""Async: a whole cluster in one simulated world, with nodes that run production code, clients, crashes, and observers
+that report to the checks. May import everything but kraft.deploy.
 """

@@ -1,4 +1,4 @@
-"""The chronicle: a summary of a run in few events.
+"""Chronicle: the main events of a simulated run, in order.
 
 It lists starts and roles of nodes, elections, ISR changes, truncations, snapshots, rebalances, faults with their time
 windows, operations of clients, and findings of checks.
@@ -95,7 +95,7 @@ class ClientOperation:
 
 
 class Chronicle:
-    """The chronicle of one run."""
+    """The main events of one run, in order; see the module."""
 
     def __init__(self, shadows: Shadows, now_ms: Callable[[], int]) -> None:
         self.events: list[ChronicleEvent] = []
@@ -235,11 +235,11 @@ class Chronicle:
             self.note(FENCE, f"broker {seen.broker} is fenced: {cause}", seen.broker)
 
     def rejoins(self, coordinator: int | None) -> None:
-        """A member of the group rejoins; `coordinator` is the last one that it knew."""
+        """Record that a member of the group rejoins; `coordinator` is the last one that it knew."""
         self._begin_state(REBALANCE, self._of_coordinator(coordinator))
 
     def assigned(self, told: AssignmentReceived, coordinator: int | None) -> None:
-        """A member received its assignment from this coordinator."""
+        """Record that a member received its assignment from this coordinator."""
         if told.generation > self._generation:
             self._generation = told.generation
             self._end_state(REBALANCE, self._of_coordinator(coordinator))

@@ -25,7 +25,7 @@ FIRST_FLEXIBLE_ANSWER_HEADER = 1
 
 
 class LeaderLookup(Protocol):
-    """Queries that the observer sends to the run."""
+    """Interface through which the client observer asks the run which node leads a log."""
 
     def led_log(self, node: int, topic: str | UUID, partition: int) -> tuple[TopicPartition, int] | None:
         """Return the log that a node hosts for a topic's name or id, and the epoch in which the node leads it now; None
@@ -55,7 +55,7 @@ class ClientObserver:
         self._told = 0
 
     def asked(self, key: int, version: int, body: memoryview) -> ClientAsked:
-        """A client sends a request."""
+        """Record that a client sends a request."""
         if request_header_version(key, version) >= FIRST_FLEXIBLE_HEADER:
             body = body[1:]
         if key == ApiKey.INIT_PRODUCER_ID:
@@ -73,11 +73,11 @@ class ClientObserver:
         return ClientAsked(key, version, request.isolation_level == READ_COMMITTED, latest_of)
 
     def handled(self, asked: ClientAsked) -> None:
-        """The broker is about to handle the request."""
+        """Record that the broker is about to handle the request."""
         asked.asked_at = self._told
 
     def answered(self, node: int, asked: ClientAsked, body: memoryview) -> None:
-        """This broker sends the response."""
+        """Record that this broker sends the response."""
         if response_header_version(asked.key, asked.version) >= FIRST_FLEXIBLE_ANSWER_HEADER:
             body = body[1:]
         if asked.key == ApiKey.INIT_PRODUCER_ID:

@@ -1,5 +1,6 @@
-"""A simulated cluster: real nodes in a world, how they are started and ended, and the state of the cluster as
-a whole."""
+"""A simulated cluster: nodes that run production code in a simulated world, how they are started and ended, and the
+state of the cluster as a whole.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class PlannedError(Exception):
 
 
 class SimCluster:
-    """Nodes by id. All queries here are answered from committed metadata and from the world."""
+    """The nodes of a simulated cluster. All queries here are answered from committed metadata and from the simulated
+    world."""
 
     def __init__(self, world: World, shape: ClusterShape, report: Report) -> None:
         self.world = world

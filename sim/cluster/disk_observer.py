@@ -1,8 +1,8 @@
 """Observes the disks: reports what the logs of a host contain, and what would survive a power loss.
 
-The observer reads the simulated file system itself, so it does not depend on a node's own bookkeeping. It reads only
-what changed since the last observation. An append costs only the appended bytes, whatever the log's size; a new or
-removed entry costs its directory. The host reports which files and directories changed.
+The observer reads the simulated file system directly, so it does not depend on a node's bookkeeping. It reads only what
+changed since the last observation. An append costs only the appended bytes, whatever the log's size; a new or removed
+entry costs its directory. The host reports which files and directories changed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _FileView:
     batches: list[Seen] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     is_broken: bool = False
-    """Whether the last complete batch is followed by enough bytes for another batch that are not a valid batch."""
+    """Whether the last complete batch is followed by bytes that are enough for another batch and are no valid batch."""
 
     @property
     def is_whole(self) -> bool:
@@ -142,7 +142,7 @@ class _FileView:
 @dataclass(slots=True)
 class _LogView:
     """State of a log as it was reported. `has_holes`: offsets may be missing in it, also between files, because it is
-    compacted. After a power loss this is False: batches after a hole are then not part of the log."""
+    compacted. It is False after a power loss, because batches after missing offsets are then not part of the log."""
 
     has_holes: bool
     files: dict[str, _FileView] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class _LogView:
     snapshot_end: int = 0
 
     def may_have_holes_again(self, log: TopicPartition | None) -> None:
-        """Allow holes again if the log can be read to its end: recovery then truncates nothing after a hole."""
+        """Allow missing offsets again if the log can be read to its end: recovery then truncates nothing after them."""
         self.has_holes = self.has_holes or (log is not None and not self.is_broken)
 
     @property
@@ -211,7 +211,7 @@ class DiskObserver:
         self._places: dict[Inode, tuple[TopicPartition | None, str]] = {}
         self._folders_seen: dict[Directory, tuple[str, TopicPartition | Literal[False] | None]] = {}
         """All folders at the last complete observation of the folders → their names and logs."""
-        self._has_riddles = True
+        self._is_ambiguous = True
         """Whether two folders belong to one log, or a folder's log is not known yet. Then any new entry may change
         which folder holds which log."""
         self._directories: dict[TopicPartition | None, Directory] = {}
@@ -248,7 +248,7 @@ class DiskObserver:
 
     def _knows_folders_of(self, changed: dict[Directory, None]) -> bool:
         """Return whether the same folders hold the same logs as before, though these directories changed."""
-        if self._has_riddles:
+        if self._is_ambiguous:
             return False
         seen = self._folders_seen
         inner = [directory for directory in changed if directory in seen and not seen[directory][0].startswith(LOG_DIR)]
@@ -277,16 +277,16 @@ class DiskObserver:
         self._places.clear()
         self._directories.clear()
         self._folders_seen.clear()
-        self._has_riddles = False
+        self._is_ambiguous = False
         gone = dict.fromkeys(self._logs)
         for name, entry in self._folders():
             log = self._log_of(name, entry)
             self._folders_seen[entry] = (name, log)
             if log is False:
-                self._has_riddles = self._has_riddles or _names_partition(name)
+                self._is_ambiguous = self._is_ambiguous or _names_partition(name)
             else:
                 gone.pop(log, None)
-                self._has_riddles = self._has_riddles or log in self._directories
+                self._is_ambiguous = self._is_ambiguous or log in self._directories
                 self._directories[log] = entry
                 self._observe_folder(log, entry)
         for log in gone:
@@ -308,7 +308,7 @@ class DiskObserver:
         view, directory = self._logs[log], self._directories[log]
         last = view.last
         segments = [name for name in names if name.endswith(SEGMENT_SUFFIX)]
-        if view.is_broken or self._has_riddles or any(name != last for name in segments):
+        if view.is_broken or self._is_ambiguous or any(name != last for name in segments):
             self._observe_log(log, directory)
         elif segments or log is None:
             if log is None and len(segments) < len(names):
@@ -419,8 +419,8 @@ class DiskObserver:
         self._report_durable(log, view, directory)
 
     def _update(self, log: TopicPartition | None, name: str, file: _FileView) -> int | None:
-        """Parse the new bytes of a file like `_FileView.update`. Broken bytes are reported and judged by the checks,
-        because a power loss may leave incomplete batches."""
+        """Parse the new bytes of a file like `_FileView.update`. Broken bytes are only reported; the checks decide
+        whether they are allowed, because a power loss may leave incomplete batches."""
         same = file.update()
         if same is not None and file.is_broken:
             self._tell(BytesCorrupted(self._node, log, name))

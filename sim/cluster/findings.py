@@ -26,15 +26,17 @@ with the node."""
 
 
 class Report:
-    """Findings of the run itself, in the form of the checks' findings, and the last lines that nodes logged."""
+    """Findings that no check reports, in the same form as the checks' findings, and the last lines that nodes
+    logged."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.findings: list[Finding] = []
         self.log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.is_excused: Callable[[str], bool] = lambda node: False
-        """Return whether this node may log errors of its disks now."""
+        """Callback that returns whether this node may log errors of its disks now."""
         self.is_judged: Callable[[str], bool] = lambda node: True
-        """Return whether an error that this node logs counts as a finding; errors of an application do not."""
+        """Callback that returns whether an error that this node logs counts as a finding; errors of an application do
+        not."""
         self.when_found: Callable[[Finding], None] | None = None
         """Called with each finding, at the moment it is recorded."""
         self.excused: Counter[str] = Counter()

@@ -106,7 +106,7 @@ class MetadataFold:
             if header.next_offset <= self.image.offset:
                 continue
             if header.base_offset != self.image.offset:
-                return  # after a snapshot: a log that has all records reports the others
+                return  # this log begins after a snapshot; a log that has all records reports the skipped ones
             builder = ImageBuilder(self.image)
             for event in _events(data):
                 builder.apply(event)
@@ -134,7 +134,7 @@ class MetadataFold:
                     self._tell(MetadataFolded(committed, touched, tuple(differences)))
 
     def finish(self) -> None:
-        """Compare the whole image at the end of the run, including places that no event touched."""
+        """Compare the whole image at the end of the run, including objects that no event changed."""
         differences = self._reference.all_differences(self.image)
         self._tell(MetadataFolded(self.image.offset, 0, tuple(differences)))
 

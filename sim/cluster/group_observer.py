@@ -1,5 +1,5 @@
-"""Observe a group: what its members send to their coordinator and its responses, read from the network. Nothing is read
-from the client's own state.
+"""Observes a group on the network: what its members send to their coordinator, and the responses. Nothing is read from
+the client's state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ASKED = (*ANSWERED, ApiKey.LEAVE_GROUP)
 
 
 class GroupObserver:
-    """Observes the requests and responses of the group members on these hosts. `office_of(host)` identifies a
+    """Observes the requests and responses of the group members on these hosts. `leadership_of(host)` identifies a
     coordinator and the period in which it leads its partition."""
 
     def __init__(
@@ -31,12 +31,12 @@ class GroupObserver:
         members: Iterable[str],
         tell: Callable[[Any], None],
         now_ms: Callable[[], int],
-        office_of: Callable[[str], object],
+        leadership_of: Callable[[str], object],
     ) -> None:
         self._members = frozenset(members)
         self._tell = tell
         self._now_ms = now_ms
-        self._office_of = office_of
+        self._leadership_of = leadership_of
         self._directions: dict[Stream, StreamDirection] = {}
         self._asked: dict[tuple[Stream, int], tuple[ApiKey, int]] = {}
         """(stream of the requests, correlation id) → key and version of a request whose response is observed."""
@@ -92,7 +92,7 @@ class GroupObserver:
         is_heartbeat = key is ApiKey.HEARTBEAT
         codes = [answer.error_code] if is_heartbeat else [p.error_code for t in answer.topics for p in t.partitions]
         error = next((code for code in map(_code, codes) if code is not ErrorCode.NONE), ErrorCode.NONE)
-        self._tell(GroupResponseSent(member, is_heartbeat, error, self._office_of(node), self._now_ms()))
+        self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), self._now_ms()))
 
 
 def _code(code: Any) -> ErrorCode:

@@ -78,7 +78,7 @@ class _ObservedPartition:
 
 
 class NodeObserver:
-    """Observes one incarnation of one node."""
+    """Observes one incarnation of a node."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Checks of a quiescent run: each replica's state must match its log, and a restart of all nodes must change nothing.
+"""Checks of a quiescent run (D6, D7, D12, D13 and T3): each replica's state must match its log, and a restart of all
+nodes must change nothing.
 
-These are D6, D7, D12, D13 and T3. Each replica must be one that the metadata assign to its broker (M10), and no request
-may be pending at a broker without clients (N3).
+Each replica must be one that the metadata assign to its broker (M10), and no request may be pending at a broker without
+clients (N3).
 
 The log is read from the simulated disk. A replica's state must follow from it: the leader epochs from those of the
 batches, and the producers' states from all batches in order.
@@ -48,7 +49,7 @@ class QuiescentChecks:
         self.indexed = 0
         """Number of offset index entries that were compared with their logs."""
         self.parked = 0
-        """Number of operations that were pending at brokers at rest."""
+        """Number of operations that were pending at idle brokers."""
         self.hosted = 0
         """Number of replicas that were looked up in the metadata."""
         self._cluster = cluster
@@ -191,9 +192,9 @@ class QuiescentChecks:
             self._compare_index(broker, partition, (name, file.data), batches.get(name, {}), when)
 
     def _known_epochs(self, partition: Partition, log: Log) -> list[tuple[int, int]]:
-        """Return the epochs in the replica's epoch cache that must have records. One epoch may begin at the log end and
-        is left out: the one in which this replica leads. The same holds for an epoch in which it has led, as long as
-        its leader has no earlier records either and so does not make it truncate."""
+        """Return the epochs in the replica's epoch cache that must have records. An epoch that begins at the log end is
+        left out in two cases: this replica leads in it, or its log or its leader's log begins at that offset, so that
+        the leader does not make it truncate."""
         end, entries = log.log_end_offset, log.epochs.entries
         own = -1 if partition.leader is None else partition.leader.leader_epoch
         state = partition.state

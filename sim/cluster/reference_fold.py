@@ -1,5 +1,5 @@
-"""Reference implementation of metadata replay: applies the committed events to plain rows, by code that shares nothing
-with `kraft.image.replay` (M2).
+"""Reference implementation of metadata replay: applies the committed events to rows (dicts of fields), by code that
+shares nothing with `kraft.image.replay` (M2).
 
 It is slow and short on purpose: one dict, a row for each object of the metadata, and a few lines for each event.
 Production's images are persistent maps of leaves, counts and interned tuples; an error in those shows as a row that

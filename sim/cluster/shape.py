@@ -20,7 +20,7 @@ AUTO_JOIN = "controller.quorum.auto.join.enable"
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
     """Numbers of nodes and their ids, which are those of the local launcher: brokers 1, 2, …, controllers 101, 102, ….
-    With `combined`, which excludes the other two, nodes 1, 2, … have both roles."""
+    With `combined`, nodes 1, 2, … have both roles, and `controllers` and `brokers` do not count."""
 
     controllers: int = 3
     brokers: int = 3

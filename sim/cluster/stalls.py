@@ -17,7 +17,7 @@ TopicPartition = tuple[str, int]
 
 
 class StallWatch:
-    """Checks all partitions periodically. `disturbed_ms` returns when the last fault began or ended."""
+    """Checks all partitions periodically. `disturbed_ms` returns the time when the last fault began or ended."""
 
     def __init__(self, cluster: SimCluster, disturbed_ms: Callable[[], int]) -> None:
         self._cluster = cluster

@@ -1,7 +1,7 @@
 """Passes what happens in the simulated world through the observers to the checks, in one order.
 
 After each pass of a node's event loop its disk is observed first, then the committed metadata, then its state, and only
-then what it sends. So a message is judged by what its sender's disk would keep when it is sent. Watching draws no
+then what it sends. So a message is compared with what its sender's disk would keep when it is sent. Watching draws no
 random numbers and takes no virtual time.
 """
 
@@ -49,16 +49,16 @@ from kraft.wire.rpc.controller_messages import ForwardRequest, HeartbeatRequest
 
 STEADY_MS = 100
 """Time for which the leader must have handled a voter's fetches of its epoch, on one connection that is still open,
-until the two count as in contact."""
+until the leader and the voter count as in contact."""
 FETCH_GAP_MS_MAX = 1_000
 """Maximum time between two fetches of a voter that is in contact. A fetch that waits for records takes half of it."""
 
 WITHOUT_FETCHES_TIMEOUTS = 2.7
-"""Number of fetch timeouts until a leader from which no majority fetches must have resigned. It resigns after one and a
-half by its own clock; one more is allowed, because clocks drift."""
+"""Number of fetch timeouts until a leader from which no majority fetches must have resigned. It resigns after 1.5
+timeouts by its own clock; one timeout more is allowed, because clocks drift."""
 
 LOOK_MS = 100
-"""Minimum interval in ms between two reports that time has passed."""
+"""Minimum interval in ms between two observations (TimeElapsed) that time has passed."""
 
 LOOKS_LATE_MS = 20
 """Maximum delay with which the begin of a session may be observed, after its controller started to count."""
@@ -76,7 +76,8 @@ class _Contact:
 
 
 class ClusterWatch:
-    """Implements the callbacks of the world (WorldObserver) and the queries of the wire observer (ClusterView)."""
+    """Implements the callbacks of the world (WorldObserver) and the queries of the network observer
+    (ObservedCluster)."""
 
     def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
         self.shape = shape
@@ -135,7 +136,7 @@ class ClusterWatch:
         """(broker, epoch) pairs whose last heartbeat requested to be unfenced; the unfencing may not be committed yet.
         """
         self._asked_for_it: Counter[tuple[int, int]] = Counter()
-        """(broker, epoch) → number of uncommitted fences that the broker caused itself, by a late heartbeat or by a
+        """(broker, epoch) → number of uncommitted fences that the broker requested, by a late heartbeat or by a
         shutdown request."""
         self._decided: dict[tuple[int, int, int], tuple[FenceDecided, int | None]] = {}
         self._age_at_begin: dict[tuple[int, int, int], int] = {}
@@ -185,8 +186,8 @@ class ClusterWatch:
         self._observe_loss(node_id)
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
-        """Record that a node has crashed. `is_noticed`: other nodes can notice it at once, so the time limits of K6
-        apply. Where each record is synced, a power loss excuses no lost record."""
+        """Record that a node has crashed. `is_noticed`: other nodes can notice it at once, so the time limits of
+        failure detection (K6) apply. Where each record is synced, a power loss excuses no lost record."""
         was_active = self.active_controller == node_id
         self._down(node_id)
         if lost_power and not self.shape.is_durable:
@@ -261,7 +262,7 @@ class ClusterWatch:
         if node_id is not None:
             self._wire.dial_failed(node_id, peer, outcome)
 
-    # queries and reports of the wire observer
+    # queries and reports of the network observer (WireObserver)
 
     def incarnation_of(self, controller: int, broker: int) -> tuple[UUID, int] | None:
         observer = self.nodes.get(controller)

@@ -1,9 +1,10 @@
 """Observes the simulated network: assembles and decodes frames from what each node sends, and reports them as
 observations.
 
-What a message promises is reported when it is sent. What it changes at its receiver is reported when its last byte is
-about to be handled there, so a lost message never counts. Only what the checks need is decoded: the quorum's messages,
-registrations, heartbeats and probes, and Produce. The client observer decodes other responses to clients.
+A guarantee that a message gives (a vote, an acknowledgement) is reported when the message is sent. A message's effect
+on its receiver is reported when its last byte is about to be handled there, so a lost message never counts. Only what
+the checks need is decoded: the quorum's messages, registrations, heartbeats and probes, and Produce. The client
+observer decodes other responses to clients.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class StreamDirection:
 
 
 class ObservedCluster(LeaderLookup, Protocol):
-    """Interface through which the wire observer queries the run and reports to it."""
+    """Interface through which the network observer (WireObserver) queries the run and reports to it."""
 
     def incarnation_of(self, controller: int, broker: int) -> tuple[UUID, int] | None:
         """Return the (incarnation id, broker epoch) that this controller's probes expect at this broker."""
@@ -145,7 +146,7 @@ class ObservedCluster(LeaderLookup, Protocol):
         ...
 
     def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
-        """Report that the controller sends the success of a registration."""
+        """Report that the controller sends a successful response to a registration."""
         ...
 
     def hosted_log(self, node: int, topic: str | UUID, partition: int) -> TopicPartition | None:
@@ -155,11 +156,11 @@ class ObservedCluster(LeaderLookup, Protocol):
     def log_end(self, node: int, log: TopicPartition) -> int: ...
 
     def produce_answered(self, node: int, base_offset: int, batch: ProducedBatch) -> None:
-        """Report that this node sends a success for an acks=all request."""
+        """Report that this node sends a successful response to an acks=all request."""
         ...
 
     def produce_acknowledged(self, base_offset: int, batch: ProducedBatch) -> None:
-        """Report that the success of an acks=all request has reached the client."""
+        """Report that the successful response to an acks=all request has reached the client."""
         ...
 
     def prevote_answered(self, node: int, before: tuple[int, int, int]) -> None: ...

@@ -17,7 +17,7 @@ VOTERS_INTERVAL_MS = 200
 VOTERS_CHANGE_ONE_IN = 5
 CORE_ALONE_ONE_IN = 3
 MINORITY_VOTERS = 2
-"""Number of voters up to which none may be down."""
+"""Maximum number of voters of a quorum in which no voter may be down."""
 HEALED_MS_MAX = 20_000
 """Maximum time after the last fault until a leader is found, then until a record is committed, and at the end until all
 nodes have caught up. A fetch lost on a cut link times out after two seconds, and its leader may have resigned by then.
@@ -156,8 +156,9 @@ class CoreChaos(FaultSchedule[CoreWorld]):
         return lambda: self._world.committed_end > before
 
     def _leaves_core_alone(self) -> bool:
-        """Return whether to test that a majority of the voters makes progress without the others. This is done in some
-        runs, if a minority may be down. It is not done while voters change, because then the majority is not fixed."""
+        """Return whether to test that a majority of the voters makes progress without the other voters. This is done in
+        some runs, if a minority may be down. It is not done while voters change, because then the majority is not
+        fixed."""
         world = self._world
         if self._changes_voters or len(world.voters) <= MINORITY_VOTERS:
             return False

@@ -1,4 +1,5 @@
-"""Invariants R1 to R19 and K4 over a quorum of cores, checked after every event against ledgers that no node reads.
+"""Invariants R1 to R19 and K4 over a quorum of cores, checked after every event against a separate record of what was
+written and committed, which no node reads.
 
 A check reads and never changes anything. It raises `Violation` with its name and the evidence. Evidence is built only
 for a violation, because most checks run on every step.
@@ -51,7 +52,7 @@ class CoreLife:
         self.led_since = 0
         self.led_voters: VoterSet | None = None
         self.contact_until = -1
-        """Time up to which R18 is satisfied even if the leader receives nothing more."""
+        """Time until which the leader may lead even if no further fetch reaches it (R18)."""
 
 
 class CoreChecks(Witness):
@@ -148,8 +149,8 @@ class CoreChecks(Witness):
             raise Violation("R18", f"leader {node.node_id} heard no majority since {last}")
 
     def _majority_heard(self, leader: CoreNode, voters: VoterSet, now: int, began: int) -> int:
-        """Return the latest time by which each member of some majority has sent a fetch. With one voter, the leader
-        itself, this is now."""
+        """Return the latest time by which each member of some majority has sent a fetch. If the leader is the only
+        voter, this is the present time."""
         me = leader.node_id
         times = sorted((now if n == me else self.heard.get((me, n), began) for n in voters.ids), reverse=True)
         return max(times[len(times) // 2], began)

@@ -1,4 +1,5 @@
-"""Checks that after the faults a healthy majority makes progress although the other nodes stay dead, deaf or mute.
+"""Checks that after the faults a healthy majority makes progress although the other nodes stay dead, deaf (receive
+nothing) or mute (send nothing).
 
 A schedule that heals all nodes never finds a node that disturbs others permanently (X09 of the bug bank).
 """
@@ -14,8 +15,8 @@ from kraft.sim.cores.world import CoreWorld
 ELECTED_MS_MAX = 20_000
 """Maximum time until all healthy nodes know one leader that has committed a record of its epoch (L1)."""
 GOES_ON_MS_MAX = 20_000
-"""Maximum time until that leader commits more (L1). A fetch lost on a cut link times out after two seconds, and the
-leader may have resigned by then."""
+"""Maximum time until the leader of the healthy nodes commits further records (L1). A fetch lost on a cut link times out
+after two seconds, and the leader may have resigned by then."""
 CAUGHT_UP_MS_MAX = 10_000
 REST_MS = 20_000
 """Time for which the epoch must not change: twenty election timeouts (L2)."""

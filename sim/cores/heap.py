@@ -34,7 +34,7 @@ class EventHeap:
         self._set = 0
 
     def at(self, delay_ms: int, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule `action(*arguments)` to be called in `delay_ms`."""
+        """Schedule `action(*arguments)` to be called after `delay_ms`."""
         self._set += 1
         heapq.heappush(self._heap, (self.now + delay_ms, self._set, action, arguments))
 

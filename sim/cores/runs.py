@@ -22,9 +22,10 @@ from kraft.sim.cores.world import CoreWorld
 
 STUCK = "stuck"
 STOPPED = "invariant"
-"""Name that a run reports as the failed check if a `require` of a core itself fails."""
+"""Name that a run reports as the failed check if an assertion (`require`) in a core fails."""
 BROKEN = "broken"
-"""Name that a run reports as the failed check for any other exception, from neither a check nor a core's `require`."""
+"""Name that a run reports as the failed check for an exception that comes neither from a check nor from an assertion
+(`require`) in a core."""
 RAFT = "raft"
 REPLICAS = "replicas"
 

@@ -15,7 +15,7 @@ FIRST_FAULT_MS = 300
 
 
 class NoProgressMade(AssertionError):
-    """Progress that is required after the faults has not happened."""
+    """Raised when there is no progress although progress is required after the faults."""
 
 
 class FaultableWorld(Protocol):

@@ -65,4 +65,4 @@ class Witness:
         """Called when an answer is sent."""
 
     def on_answer_to(self, node: CoreNode, raft: Raft, sender: CoreNode, response: QuorumResponse) -> None:
-        """Called when an answer is sent while its requester still waits for it."""
+        """Called when a request is answered for the first time; `sender` is the node that sent the request."""

@@ -1,8 +1,8 @@
 """Carries out the faults of a plan other than crashes: faults of links, clocks and disks, and frozen processes.
 
-The faults of a lane happen one after the other, those of different lanes in parallel. A fault is skipped if the nemesis
-does not allow it at its time (`Nemesis.may_crash`), or if another lane already affects the same node or link. Each
-fault ends only what it began.
+A plan's faults are divided into lanes: the faults of a lane happen one after the other, those of different lanes in
+parallel. A fault is skipped if the fault budget does not allow it at its time (`Nemesis.may_crash`), or if another lane
+already affects the same node or link. Each fault ends only what it began.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Verb = Callable[[Fault], Awaitable[str]]
 
 
 class Disturbances:
-    """Carries out `faults`. While a fault other than a crash is active, the nemesis does not count the
+    """Carries out `faults`. While a fault other than a crash is active, the fault injector (Nemesis) does not count the
     cluster as calm."""
 
     def __init__(self, nemesis: Nemesis, faults: Iterable[Fault]) -> None:
@@ -45,7 +45,7 @@ class Disturbances:
         self._degraded: set[tuple[str, str]] = set()
         """Links that are slow or lossy."""
         self._under_way: set[tuple[str, int]] = set()
-        """(kind, node) of faults in progress of which a node can have only one at a time."""
+        """(kind, node) of the faults in progress whose kind a node can have only once at a time."""
         for fault in faults:
             if not plan.allows(nemesis.cluster.shape, fault.kind):
                 continue
@@ -77,7 +77,7 @@ class Disturbances:
         }
 
     async def run(self) -> None:
-        """Run all lanes to their ends."""
+        """Carry out the faults of all lanes, and return when the last fault has ended."""
         start_ms = self._nemesis.now_ms
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():

@@ -1,5 +1,6 @@
-"""Draws the faults and the operations of a plan from its seed. Each lane and each client has a separate
-random stream."""
+"""Draws the faults and the operations of a plan from its seed. Each client, and each lane (a sequence of faults that do
+not overlap), has a separate random stream.
+"""
 
 from __future__ import annotations
 
@@ -114,11 +115,11 @@ REGISTRAR_KEYS = 2
 """Number of topics, and of committed offsets, that the two registrars (clients that compete for the same names) use at
 one time."""
 REGISTRAR_KEYS_MS = 15_000
-"""Time in ms after which the registrars change to other names. It keeps each history short enough to be judged: at most
-about 50 calls."""
+"""Time in ms after which the registrars (clients that compete for the same names) change to other names. It keeps each
+history short enough for the check of linearizability: at most about 50 calls."""
 CANCEL_ONE_IN = 4
 SLOTS = 3
-"""Maximum number of extra topics that exist at one time."""
+"""Maximum number of topics of the administrator (extra topics) that exist at one time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +129,11 @@ class PlanChoices:
     kinds: tuple[str, ...] = plan.NETWORK_KINDS
     """Kinds of faults of this run, other than crashes."""
     disturbances: int = 0
-    """Maximum number of such faults in each lane. The settings give the minimum, which wins if it is larger."""
+    """Maximum number of faults other than crashes in each lane (sequence of faults that do not overlap). The settings
+    give the minimum, which wins if it is larger."""
     streams: int = 1
-    """Number of lanes of crashes. There is the same number of lanes of other faults."""
+    """Number of lanes (sequences of faults that do not overlap) of crashes. There is the same number of lanes of other
+    faults."""
     pause_ms_max: int = 1_200
     """Maximum pause of producers between two bursts."""
     burst_max: int = 24
@@ -148,11 +151,11 @@ class PlanChoices:
     replaces_controllers: bool = False
     """Whether controllers restart with empty disks."""
     trims: bool = False
-    """Whether records of the extra topics are deleted."""
+    """Whether records of the extra topics (those that the administrator creates) are deleted with DeleteRecords."""
     wears: bool = False
     """Whether disks of brokers wear out, and a reader rereads old records."""
     rare_kinds: tuple[str, ...] = ()
-    """Kinds of rare faults of this run, which have a separate lane."""
+    """Kinds of rare faults of this run. They are drawn separately from other faults, and do not overlap each other."""
     registers: bool = False
     """Whether there are registrars, which are clients that compete for the same topics and offsets."""
     is_hot: bool = False
@@ -164,7 +167,7 @@ class PlanChoices:
 
 
 def draw_faults(seed: int, profile: PlanChoices, settings: FaultSettings, shape: ClusterShape) -> tuple[Fault, ...]:
-    """Draw all lanes, in order of time."""
+    """Draw all faults of a plan, and return them in order of time."""
     faults: list[Fault] = []
     if not seed % CALM_SEEDS:
         return ()
@@ -400,7 +403,8 @@ def _draw_trims(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...
 
 
 def _draw_registrations(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
-    """Draw the registrars' operations; half of them are about topics."""
+    """Draw the operations of the clients that compete for topics and offsets (the registrars); half of the operations
+    are about topics."""
     more = (plan.CREATE, plan.CREATE_PARTITIONS, plan.VALIDATE_PARTITIONS)
     verbs = (*plan.TOPIC_VERBS, *more, *plan.OFFSET_VERBS * 4)
     operations: list[PlannedOperation] = []

@@ -1,5 +1,5 @@
-"""Draws the operations of the optional clients, and redirects records to the hot partition. Each has a separate random
-stream, so that all other draws are the same without it.
+"""Draws the operations of the optional clients, and redirects most records to one partition (the hot partition). Each
+client has a separate random stream, so that all other draws are the same with and without the client.
 
 The cost of a run is its number of requests, so each client has a maximum number of operations besides the run's time.
 """
@@ -34,7 +34,7 @@ WAYS_COUNT = 4
 """Number of ways in which group members commit. The amount of a start operation modulo this selects one; the quotient
 selects the assignor."""
 HEAT = 4
-"""One burst in this many does not go to the hot partition."""
+"""One burst in this many does not go to the hot partition, which gets all other bursts."""
 
 Work = tuple[PlannedOperation, ...]
 
@@ -56,7 +56,8 @@ def _to_one_partition(random: NamedRandom, operations: Work, hot: int) -> Work:
 
 
 def _draw_small_topics(random: NamedRandom, end_ms: int) -> Work:
-    """Create all topics together; then each gets its records, in an order of its own."""
+    """Draw the operations of the client of small topics: it creates all topics together, and then sends records to
+    each, in random order."""
     count, begin_ms = between(random, *SMALL_TOPICS_COUNT), random.below(SMALL_TOPICS_BEGIN_MS_MAX)
     created = [PlannedOperation(begin_ms, plan.CREATE_SMALL, topic, random.below(PICKS)) for topic in range(count)]
     sends = [
@@ -107,8 +108,8 @@ def _draw_retention(random: NamedRandom, end_ms: int) -> Work:
 
 
 def _draw_consumer_group(random: NamedRandom, end_ms: int) -> Work:
-    """Draw the operations of the consumer group. All members start, with one assignor; then one event after the other
-    happens to a member. A member that is down is started again by its next event."""
+    """Draw the operations of the consumer group. All members start, with one assignor; then events happen one at a
+    time, each to one member. The next event of a member that is down starts it again."""
     count, assignor = len(plan.CONSUMERS), random.below(PICKS)
 
     def started(at_ms: int, member: int) -> PlannedOperation:

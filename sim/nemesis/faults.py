@@ -1,4 +1,5 @@
-"""The nemesis of a run, which injects crashes and clean stops within a budget; `disturbances` has the other faults.
+"""Nemesis: injects crashes and clean stops into a simulated run, within a budget; `disturbances` injects the other
+faults.
 
 Budget: no fault may leave a partition without an in-sync replica that runs and has lost nothing, because a loss after
 that would not be a bug of the cluster. After each crash the next one waits until the crashed node is back in sync, at
@@ -20,7 +21,8 @@ from kraft.sim.nemesis.targets import Targets
 
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
-"""Time in ms after the last network fault or power loss until both ends of every connection agree on its state."""
+"""Time in ms after the last network fault or power loss until the two ends of every connection have the same state of
+the connection."""
 STOP_MS_MAX = 5_000
 WHOLE_MS_MAX = 5_000
 """Maximum time that a rolling restart waits for a healthy cluster before it continues with the next node."""
@@ -33,8 +35,8 @@ MOMENT_POLL_MS = 1
 
 @dataclass(frozen=True, slots=True)
 class FaultSettings:
-    """Number of faults that a seed draws for a run of `duration_ms`, in each of its lanes: crashes, the minimum of
-    other faults, and the odds that a clean stop comes before a crash."""
+    """Number of faults that a seed draws for a run of `duration_ms`, in each of its lanes (sequences of faults that do
+    not overlap): crashes, the minimum of other faults, and the odds that a clean stop comes before a crash."""
 
     duration_ms: int = 60_000
     crashes: int = 4
@@ -46,8 +48,9 @@ class Nemesis:
     """Carries out the crashes of one run, and tracks which nodes faults may affect. `history` lists what was done."""
 
     def __init__(self, cluster: SimCluster, *, is_quick: bool = True, replaces_controllers: bool = False) -> None:
-        """Create the nemesis. `is_quick`: links and disks are fast enough that a death must be noticed within K6's
-        times. `replaces_controllers`: controllers join by themselves, and no client removes voters."""
+        """Create the fault injector. `is_quick`: links and disks are fast enough that a death must be noticed within
+        the time limits of failure detection (K6). `replaces_controllers`: controllers join by themselves, and no client
+        removes voters."""
         self.cluster = cluster
         self.chronicle = cluster.watch.chronicle
         self.crashes = 0
@@ -87,8 +90,8 @@ class Nemesis:
     # targets
 
     def victim(self, fault: Fault) -> int | None:
-        """Return the node that a fault affects: the node that the fault names, or one that has the role now, or else
-        any that may crash. None if no node may crash."""
+        """Return the node that a fault affects: the node that the fault names, or a node that has the role now, or else
+        any node that may crash. None if no node may crash."""
         wanted = self.targets.holders(fault.role) if fault.role else [fault.node]
         allowed = [node for node in wanted if self.may_crash(node)]
         allowed = allowed or [node for node in self.cluster.shape.node_ids if self.may_crash(node)]
@@ -106,9 +109,9 @@ class Nemesis:
         return fault.kind
 
     async def roll(self, fault: Fault) -> str:
-        """Restart each node cleanly in turn; the next one when all nodes are back and all replicas in sync. Abandon
-        this if it takes too long, or if another fault affects the next node. Return the kind of the fault if any node
-        has stopped."""
+        """Restart each node cleanly in turn; the next node follows when all nodes are back and all replicas in sync.
+        Abandon this if it takes too long, or if another fault affects the next node. Return the kind of the fault if
+        any node has stopped."""
         cluster, first = self.cluster, self.cluster.shape.node_ids[0]
         for node in cluster.shape.node_ids:
             is_whole = await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX)
@@ -221,8 +224,8 @@ class Nemesis:
         )
 
     def _is_calm(self, victim: int) -> bool:
-        """Return whether all other nodes are up and well connected, so that a death must be noticed within
-        K6's times."""
+        """Return whether all other nodes are up and well connected, so that a death must be noticed within the time
+        limits of failure detection (K6)."""
         cluster = self.cluster
         others_up = all(node == victim or cluster.is_running(node) for node in cluster.shape.node_ids)
         if cluster.shape.controller_ids == (victim,):

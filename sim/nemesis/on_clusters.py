@@ -1,7 +1,7 @@
 """Carries out a plan's faults on any cluster that implements them: one of real processes, or a simulated one.
 
 `FaultRun.steps` does what is due and yields the next time; the code that drives it lets real or virtual time pass. As
-in a plan, the faults of a lane happen one after the other, and lanes run in parallel. There is no budget: every
+in a plan, faults of the same lane happen one after the other, and lanes run in parallel. There is no budget: every
 requested fault happens.
 
 Impossible faults are skipped: a node that is down is not killed, a link that is cut is not cut again. Each fault ends
@@ -121,7 +121,7 @@ class FaultRun:
         self.windows: list[FaultOccurrence] = []
         """Faults whose scheduled time has come, in that order."""
         self._open: dict[int, FaultOccurrence] = {}
-        """Lane → what happened so far to its current fault."""
+        """Lane (sequence of faults that do not overlap) → what happened so far to its current fault."""
         self._cluster = cluster
         self._now_ms = now_ms
         self._start_ms = now_ms()
@@ -226,8 +226,8 @@ class FaultRun:
     # targets
 
     def _victim(self, fault: Fault) -> Generator[int, None, int | None]:
-        """Return the node that the fault names, or one with the role, if it runs; wait for a node with the role. A
-        fault of clients needs no node."""
+        """Return the node that the fault names, or a node with the fault's role, if it runs. Wait until some node has
+        the role. A fault of clients needs no node."""
         if fault.node == plan.ALL_CLIENTS:
             self._open[fault.lane].nodes += [fault.other] if fault.other else []
             return fault.node
@@ -259,7 +259,7 @@ class FaultRun:
             yield from self._follow(victim, READY_MS_MAX)
 
     def _crash(self, victim: int, fault: Fault) -> Steps:
-        """Kill a node, and start it."""
+        """Kill a node, and start it again."""
         with self._come_back(victim):
             self._note(fault, f"kill of node {victim}, back after {fault.back_ms} ms")
             self._cluster.kill(victim)
@@ -303,7 +303,7 @@ class FaultRun:
         yield from self._follow(victim, READY_MS_MAX)
 
     def _roll(self, fault: Fault) -> Steps:
-        """Restart each node cleanly in turn; the next one when the cluster is healthy."""
+        """Restart each node cleanly in turn; the next node follows when the cluster is healthy."""
         for node in self._cluster.node_ids:
             patience_ms = self._after(WHOLE_MS_MAX)
             while not self._cluster.is_whole() or self._stopping:

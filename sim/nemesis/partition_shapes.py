@@ -1,7 +1,7 @@
 """Pure: the shapes of network partitions, as pairs of nodes between which nothing passes in either direction.
 
 `pick` selects one of the partitions of a shape: the same number gives the same partition of the same nodes. `CLIENTS`
-in place of a node means all clients.
+instead of a node means all clients.
 Source: Jepsen (partition nemeses).
 """
 
@@ -42,7 +42,8 @@ def halves(nodes: Iterable[int], pick: int = 0) -> tuple[Pair, ...]:
 
 
 def bridge(nodes: Iterable[int], node: int, pick: int = 0) -> tuple[Pair, ...]:
-    """Return the pairs of a partition of the other nodes into halves; only this node reaches both halves."""
+    """Return the pairs of a partition in which this node reaches all nodes, and the other nodes are split into two
+    halves that cannot reach each other."""
     return halves([other for other in nodes if other != node], pick)
 
 
@@ -59,7 +60,7 @@ def ring(nodes: Iterable[int], pick: int = 0) -> tuple[Pair, ...]:
 
 
 def clients_from(nodes: Iterable[int]) -> tuple[Pair, ...]:
-    """Return the pairs of a partition that cuts clients off from these nodes, which reach each other."""
+    """Return the pairs of a partition that cuts clients off from these nodes; the nodes still reach each other."""
     return tuple((CLIENTS, node) for node in nodes)
 
 

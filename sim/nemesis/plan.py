@@ -1,8 +1,8 @@
 """The plan of a run: all that a seed draws, as one value, before the run starts.
 
 A run carries out its plan and draws nothing else, so a plan can be stored in a file, replayed, and made smaller. Only
-the world's fine details (how long a piece travels, in which order tasks run) still come from the seed, in named
-streams. Removing one fault or operation does not change the others.
+the details of the simulated world (how long a piece of data travels, in which order tasks run) still come from the
+seed, in named streams. Removing one fault or operation does not change the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCHEDULE_VERSION = 12
 affected."""
 
 PLAN_MS_MAX = 24 * 60 * 60 * 1000
-"""Maximum time in a plan: a day, which takes a run hours."""
+"""Maximum time in a plan: a day of virtual time, for which a run takes hours."""
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -67,7 +67,7 @@ STREAMS = ("", "up", "down")
 ALL_CLIENTS = -1
 """Value of a fault's `node` or `other` that stands for all clients, where a cluster can tell them from nodes."""
 ROLLING = "rolling restart"
-"""Kind of fault by which each node in turn restarts cleanly; the next one when all replicas are in sync."""
+"""Kind of fault by which each node restarts cleanly in turn; the next node follows when all replicas are in sync."""
 RARE_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS, ROLLING)
 FAULT_CLASSES = MappingProxyType(
     {
@@ -115,9 +115,9 @@ SMALL_TOPICS = "producer-small-topics"
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 CONSUMER_GROUP = "consumer-group"
-"""Name of the client that consists of all members of a group of our own consumers."""
+"""Name of the client that consists of all members of a consumer group that use pykraft's consumer."""
 CONSUMERS = tuple(f"{CONSUMER_GROUP}-{number}" for number in range(3))
-"""Names of the hosts on which these consumers run."""
+"""Names of the hosts on which the members of CONSUMER_GROUP run."""
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
@@ -174,7 +174,7 @@ def allows(shape: ClusterShape, kind: str) -> bool:
         DIRECTORY: shape.log_dirs > 1,
         HALVES: nodes > 1,
         BRIDGE: nodes > 2,
-        RING: nodes > 3,  # each of three reaches both others
+        RING: nodes > 3,  # in a ring of three nodes each reaches both others
         CONTROLLERS_CUT: not shape.combined,
     }
     return rules.get(kind, True)
@@ -182,7 +182,8 @@ def allows(shape: ClusterShape, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. Those of a lane happen one after the other; one that lasts delays the next.
+    """One fault. Faults of the same `lane` happen one after the other; a fault that lasts longer than planned delays
+    the next.
 
     Target: `node`, or the node that has `role` at the time (`pick` selects one of several). Links run to `other`. In
     halves, a bridge and a ring `pick` arranges the nodes; `node` is the bridge. Clients are cut off from `node`, or
@@ -203,7 +204,7 @@ class Fault:
     - slicer: bytes of an average piece
     - other toxics: ms until a connection closes (of a timeout 0: not before the fault ends)
 
-    Only clusters behind toxiproxy have the last fields."""
+    The last fields apply only to clusters behind toxiproxy."""
 
     at_ms: int
     kind: str
@@ -263,9 +264,10 @@ class PlannedOperation:
     - create small: small topic `target`; `amount` selects the number of replicas; its client sends only to created
       topics
     - read again: partition `target`, from its begin
-    - the administrator's: topic slot `target`, created if missing; `amount` selects the setting, or the partitions
+    - the administrator's: extra topic number `target`, created if missing; `amount` selects the setting, or the
+      partitions
     - the movers': partition `target`; `amount` selects the brokers, or the broker's directory
-    - throttled move: `amount` also selects the rate; the next move waits until the throttle is lifted
+    - throttled move: `amount` also selects the rate; the next move waits until the throttle is removed
     - the voter changer's: controller `target`
     - the trimmer's: partition `target` of the extra topics; `amount` selects the offset
     - the retainer's: extra topic `target`; `amount` selects how much it keeps
@@ -273,8 +275,8 @@ class PlannedOperation:
     - the elector's: partition `target`
     - the consumer group's: member `target`; `amount` selects how a started member commits, and its assignor
     - be busy: exceed the maximum poll interval
-    - the registrars': topic `target`, with the number of partitions by `amount`; or offset `target`, with the read by
-      `amount`"""
+    - the registrars' (clients that compete for topics and offsets): topic `target`, with the number of partitions by
+      `amount`; or offset `target`, where `amount` selects the kind of read"""
 
     at_ms: int
     verb: str
@@ -289,7 +291,8 @@ class Plan:
     seed: int = 1
     options: WorldOptions = field(default_factory=WorldOptions)
     is_quick: bool = True
-    """Whether the time limits of K6 apply."""
+    """Whether links and disks are fast enough that a death must be noticed within the time limits of failure detection
+    (K6)."""
     shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=dict(OVERRIDES)))
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     compression: str = "none"

@@ -1,9 +1,9 @@
 """Draws different worlds for different seeds (swarm testing): the cluster's size, its configuration, the speed of links
 and disks, and the odds of rare events.
 
-One seed in four is plain: three brokers and three controllers with Kafka's defaults. Half of the worlds have fast links
-and disks, so that the time limits of K6 apply. A swarm finds what one rich configuration hides: a run without a feature
-reaches states that a run with all features cannot (Groce et al., ISSTA 2012).
+One seed in four is plain: three brokers and three controllers with Kafka's defaults. Half of the worlds have links and
+disks so fast that the time limits of failure detection (K6) apply. A swarm finds what one rich configuration hides: a
+run without a feature reaches states that a run with all features cannot (Groce et al., ISSTA 2012).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WEAR_ONE_IN = 3
 """Disks wear out in one world in this many, never in plain worlds (those with Kafka's defaults)."""
 
 Choices = Sequence[Mapping[str, str]]
-"""Alternative sets of configuration keys, of which one is drawn; {} stands for the defaults."""
+"""Alternative sets of configuration keys, one of which is drawn; {} stands for the defaults."""
 
 NODE_CHOICES: tuple[Choices, ...] = (
     # the metadata log: tiny segments, frequent snapshots, a log that is deleted below them, small fetches
@@ -213,8 +213,8 @@ def _draw_rare_clients(seed: int) -> tuple[str, ...]:
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:
-    """Draw the world's options; return them, and whether links and disks are so fast that the time limits of
-    K6 apply."""
+    """Draw the world's options; return them, and whether links and disks are so fast that the time limits of failure
+    detection (K6) apply."""
 
     def one_of(choices: Sequence[T]) -> T:
         return choices[random.below(len(choices))]

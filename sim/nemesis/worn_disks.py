@@ -1,10 +1,10 @@
-"""Carries out the wear of disks on a simulated cluster: corrupt bytes in a partition's log, misdirected writes,
-failing reads.
+"""Carries out the faults of worn-out disks on a simulated cluster: corrupt bytes in a partition's log, misdirected
+writes, failing reads.
 
 The cluster must tolerate them only if another in-sync replica has the batch intact, and no in-sync replica lacks
-anything. Then no replica keeps corrupt bytes permanently, nothing is lost, and readers get all records from the others.
-In the end the log is repaired as an operator would: the file is restored, or the folder is removed while the broker is
-down, so that the log is replicated again.
+anything. Then no replica keeps corrupt bytes permanently, nothing is lost, and readers get all records from other
+replicas. In the end the log is repaired as an operator would: the file is restored, or the folder is removed while the
+broker is down, so that the log is replicated again.
 
 Only bytes that a CRC covers, the CRC, the magic and the length are changed: nothing in the format covers a batch's base
 offset and leader epoch.
@@ -56,7 +56,8 @@ class Corruption:
 
 
 class WornDisks:
-    """Carries out the faults of worn-out disks; the nemesis carries out crashes."""
+    """Carries out the faults of worn-out disks: corrupt bytes, misdirected writes, failing reads. Crashes are carried
+    out by `Nemesis`."""
 
     def __init__(self, nemesis: Nemesis) -> None:
         self._nemesis = nemesis

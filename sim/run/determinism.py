@@ -50,7 +50,7 @@ def _both(seed: int, duration_ms: int, lines_kept: int) -> list[Traced]:
 
 
 def _in_common(one: list[str], other: list[str]) -> int:
-    """Return the number of elements at the begin of both sequences that are equal."""
+    """Return the length of the longest common prefix of the two sequences."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 

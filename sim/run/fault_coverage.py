@@ -27,7 +27,7 @@ TRANSITION = "transition: "
 """Prefix of the names under which a run counts transitions of replica states."""
 
 Cell = tuple[str, str]
-"""(kind of fault, state)."""
+"""Cell of the coverage table: (kind of fault, state)."""
 
 
 def covered_by(chronicle: Chronicle) -> Counter[Cell]:

@@ -158,7 +158,7 @@ class ClusterRun:
 
     @property
     def chronicle(self) -> Chronicle:
-        """Chronicle of the run."""
+        """The main events of the run, in order."""
         return self.cluster.watch.chronicle
 
     @property
@@ -168,7 +168,8 @@ class ClusterRun:
 
     @property
     def _sets_of_checks(self) -> tuple[Checks, ...]:
-        """Yield the sets of checks: of nodes, of groups, of a group of our own consumers, of histories."""
+        """Yield the sets of checks: of nodes, of groups, of the group whose members use pykraft's consumer, and of
+        histories."""
         return self.cluster.watch.suite.checks, self.groups.checks, self.consumers.checks, self.registrars.checks
 
     def _listen_to_findings(self) -> None:

@@ -1,7 +1,7 @@
 """Runs many seeds, and reports their combined result: a line for each run, a plan file for each failure, and coverage.
 
 A campaign without a failure proves only what it covered. So it reports three things as unknown: checks without relevant
-input, histories whose judgement took too long, and combinations of a fault and a cluster state that never occurred.
+input, histories whose check took too long, and combinations of a fault and a cluster state that never occurred.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ class SeedCampaign:
         self._say(f"least of a seed: {', '.join(told)}")
 
     def _report_one(self) -> None:
-        """Print the figures by which a single run was judged. Codes of checks are omitted, because some checks have no
-        input in one run."""
+        """Print the figures on which the verdict of a single run is based. Codes of checks are omitted, because some
+        checks have no input in one run."""
         told = [] if self.failed else ["all that had something to judge held"]
         if self.unknown:
             told.append(f"{len(self.unknown)} had nothing to judge in this one run (--seeds 20 tells which)")

@@ -239,7 +239,8 @@ def _sooner(plan: Plan) -> Plan:
 
 
 def _with_empty_values(plan: Plan) -> Plan:
-    """Return the plan with no padding in values. The amounts of other operations do not mean padding and stay."""
+    """Return the plan with no padding in values. The amounts of operations other than sends are not padding, and
+    stay."""
     work = {
         client: tuple(replace(each, amount=0) if each.verb in SENDER_VERBS else each for each in operations)
         for client, operations in plan.work.items()

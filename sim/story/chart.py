@@ -1,5 +1,5 @@
-"""One SVG picture over virtual time with one row (lane) for each fault, node, partition or client. A finding is a red
-line over all lanes; nodes and partitions that it names have red names and frames.
+"""One SVG picture over virtual time with one row for each fault, node, partition or client. A finding is a red line
+over all rows; nodes and partitions that it names have red names and frames.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kraft.sim.story.lanes import Lane, LaneMark, LaneSegment
 LANE_PX, GAP_PX = 18, 4
 NAME_PX, HEAD_PX, FOOT_PX = 150, 22, 6
 RIGHT_PX = 30
-"""Space in pixels to the right of the lanes, for half of the last label of the axis."""
+"""Space in pixels to the right of the rows, for half of the last label of the axis."""
 CHARACTER_PX = 6
 THINNEST_PX = 2.0
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -44,7 +44,7 @@ MARKS = MappingProxyType({"truncation": "✂", "snapshot install": "◆", "fence
 
 
 class Chart:
-    """A picture of `lanes` between two times, `width_px` wide."""
+    """A picture whose rows are `lanes`, between two times, `width_px` wide."""
 
     def __init__(self, lanes: Sequence[Lane], from_ms: int, to_ms: int, width_px: int, found_ms: int | None) -> None:
         self._lanes = lanes

@@ -1,5 +1,5 @@
-"""Lanes: the rows of a picture of a run. Each shows the events of one node, partition or client in the chronicle, as
-segments and marks over time.
+"""Lanes: the rows of a picture of a run. Each row shows the events of one node, partition or client, from the run's
+chronicle, as segments and marks over time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ PARTITIONS_SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class LaneSegment:
-    """A section of a lane: `look` selects its colour, `label` is written into it, `text` is shown on hovering."""
+    """A section of a row of the picture: `look` selects its colour, `label` is written into it, `text` is shown on
+    hovering."""
 
     from_ms: int
     to_ms: int
@@ -28,7 +29,7 @@ class LaneSegment:
 
 @dataclass(frozen=True, slots=True)
 class LaneMark:
-    """A mark at one time in a lane."""
+    """A mark at one time in a row of the picture."""
 
     at_ms: int
     look: str
@@ -46,7 +47,7 @@ class Lane:
 
 
 def lanes_of(story: Story) -> list[Lane]:
-    """Return all lanes, from the top: faults, controllers, brokers, partitions, clients."""
+    """Return all rows of the picture, from the top: faults, controllers, brokers, partitions, clients."""
     shape = story.plan.shape
     return [
         *_fault_lanes(story),
@@ -58,7 +59,7 @@ def lanes_of(story: Story) -> list[Lane]:
 
 
 def _fault_lanes(story: Story) -> Iterator[Lane]:
-    """Return one lane for each kind of fault. Faults of one kind may overlap in it."""
+    """Return one row for each kind of fault. Faults of one kind may overlap in their row."""
     for kind in dict.fromkeys(window.kind for window in story.chronicle.windows):
         windows = [window for window in story.chronicle.windows if window.kind == kind]
         segments = (
@@ -84,8 +85,8 @@ def _node_lane(story: Story, node: int, name: str, *, is_controller: bool) -> La
 
 
 def _node_changes(events: Iterable[ChronicleEvent]) -> Iterator[tuple[int, str, str, str]]:
-    """Yield the changes of a node's state: (start, look, label, text). A node that is down stays down, whatever the
-    controller records about it."""
+    """Yield the changes of a node's state: (start, colour class, label, text). A node that is down stays down, whatever
+    the controller records about it."""
     is_down = False
     for event in events:
         is_down = event.kind != kinds.UP and (is_down or event.kind == kinds.DOWN)
@@ -93,7 +94,7 @@ def _node_changes(events: Iterable[ChronicleEvent]) -> Iterator[tuple[int, str, 
 
 
 def _state_after(event: ChronicleEvent) -> tuple[str, str]:
-    """Return (look, label) of a running node after this event."""
+    """Return the colour class (`look`) and the label of a running node after this event."""
     if event.kind == kinds.DOWN:
         return "down", ""
     if event.kind == kinds.UP:
@@ -125,7 +126,7 @@ def _partitions_shown(story: Story) -> list[TopicPartition]:
 
 
 def _partition_lane(story: Story, place: TopicPartition) -> Lane:
-    """Return the lane of a partition: its leader over time, with the ISR and the leader epoch."""
+    """Return the row of a partition: its leader over time, with the ISR and the leader epoch."""
     changes: list[tuple[int, str, str, str]] = []
     for event in story.chronicle.events:
         if event.partition == place and event.value:

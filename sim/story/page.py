@@ -1,4 +1,6 @@
-"""What happened in a run as one self-contained HTML page: the finding, pictures, the logs, and every event as text."""
+"""Renders the report of a run as one self-contained HTML page: the finding, pictures, the logs, and every event as
+text.
+"""
 
 from __future__ import annotations
 

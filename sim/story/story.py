@@ -1,4 +1,4 @@
-"""A story: what happened in a run up to its finding, from the chronicle, and the logs at that time.
+"""Story: the report of a run, with its main events up to the finding, and the logs at that time.
 
 The plan is carried out again and ends at the finding, so that the page shows the evidence and nothing later.
 """
@@ -37,7 +37,7 @@ class HeldBatch:
 
 @dataclass(frozen=True, slots=True)
 class HeldLog:
-    """One node's copy of a log at the end of the story."""
+    """One node's copy of a log at the end of the reported run."""
 
     node: int
     start_offset: int
@@ -48,7 +48,7 @@ class HeldLog:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happened in one run. `finding` is its subject; `nodes` and `partition` are those that the finding names."""
+    """Report of one run. `finding` is its subject; `nodes` and `partition` are those that the finding names."""
 
     source: str
     plan: Plan

@@ -1,4 +1,4 @@
-"""What happened in a run, as text for a terminal: the events line by line, then the finding and the logs."""
+"""Renders the report of a run as text for a terminal: the events line by line, then the finding and the logs."""
 
 from __future__ import annotations
 

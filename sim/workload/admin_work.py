@@ -1,13 +1,13 @@
 """The administrator of a run: creates and deletes topics, adds partitions, changes configurations and requests
 elections.
 
-Its operations are in the plan. It uses few names again and again, so that a controller could lose a change and a broker
-could confuse two logs.
+Its operations are in the plan. It uses few topic names again and again, so that a controller could lose a change and a
+broker could confuse two logs.
 
-Each acknowledged change must be in effect at the end. A topic that was created and not deleted since has its id and its
-partitions, a deleted topic is gone, and settings have the values they were set to (M11; the settings ledger judges
-those). A request without a clear answer may have been carried out, or may still be. Its name is not used again, and is
-not judged.
+Each acknowledged change must be in effect at the end (M11). A topic that was created and not deleted since has its id
+and its partitions, and a deleted topic is gone. Settings have the values that they were set to, which `SettingsLedger`
+checks. A request without a clear answer may have been carried out, or may still be. Its topic name is not used again,
+and is not checked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ REFUSED = frozenset(
 
 
 class AdminWorker:
-    """A client for administration, over any broker. `living` are the existing extra topics, by name."""
+    """Client that sends administrative requests to any broker. `living` are the topics that it has created and not
+    deleted, by name."""
 
     def __init__(self, cluster: SimCluster, settings: SettingsLedger | None = None) -> None:
         self.living: dict[str, UUID] = {}
@@ -67,7 +68,8 @@ class AdminWorker:
         self._unsure: set[str] = set()
         self._number = 0
         self._names: dict[int, str] = {}
-        """Slot → the topic name that it uses. If the outcome of a request is unclear, its slot gets a new name."""
+        """Number of an extra topic in the plan → the name that the topic has now. If the outcome of a request is
+        unclear, the number gets a new name."""
         self._cluster = cluster
         self._world = cluster.world
         self._client = Cluster(
@@ -99,7 +101,7 @@ class AdminWorker:
         return self._clear(answer.topics[0].error_code), answer.topics[0].topic_id
 
     async def _ask(self, key: ApiKey, **fields: Any) -> Any:
-        """Send one request to one broker, at most once."""
+        """Send a request to one broker, at most once."""
         try:
             return await ask_any_once(self._client, key, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
         except NotSent:
@@ -116,7 +118,7 @@ class AdminWorker:
     # work
 
     async def run(self, work: Iterable[PlannedOperation]) -> None:
-        """Carry out these operations, one after the other."""
+        """Carry out these operations in order, one at a time."""
         start_ns = self._world.now_ns
         for operation in work:
             await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
@@ -203,7 +205,7 @@ class AdminWorker:
             self._settings.acknowledge(asked)
         return code
 
-    # judging
+    # checks at the end of the run
 
     def judge(self) -> None:
         """Compare the acknowledged changes with the committed metadata at the end."""

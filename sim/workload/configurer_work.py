@@ -1,6 +1,6 @@
 """A client that changes settings of running brokers: those of each broker, and the defaults of all brokers (KIP-226).
 
-An acknowledged setting must be in the metadata (M11, judged by the settings ledger). Each broker must use the committed
+An acknowledged setting must be in the metadata (M11, checked by `SettingsLedger`). Each broker must use the committed
 value and report it (M9).
 
 Only settings that weaken no guarantee are changed.
@@ -42,8 +42,8 @@ DYNAMIC = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
 class Configurer:
-    """The client. `changed` counts acknowledged changes; `compared` counts the settings of brokers that were compared
-    at the end."""
+    """Client that changes settings of brokers. `changed` counts acknowledged changes; `compared` counts the settings of
+    brokers that were compared at the end."""
 
     def __init__(self, cluster: SimCluster, settings: SettingsLedger) -> None:
         self.changed = 0
@@ -75,7 +75,7 @@ class Configurer:
         self.changed += 1
         cluster.watch.chronicle.end_operation(told, "done", True)
 
-    # judging
+    # checks at the end of the run
 
     async def judge(self) -> None:
         """Compare the settings committed at the end with those that the brokers use and report. Call it when all

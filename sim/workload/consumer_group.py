@@ -1,6 +1,6 @@
-"""A group of our own consumers, with automatic or explicit commits.
+"""The consumer group of a run whose members use pykraft's consumer, with automatic or explicit commits.
 
-They subscribe, start, end, die, are cancelled while they poll, and sometimes exceed the maximum poll interval.
+The members subscribe, start, end, die, are cancelled while they poll, and sometimes exceed the maximum poll interval.
 
 The checks of `kraft.sim.check.group_members` observe which records the applications receive and process. They also read
 from the network what members send. At the end, when all writes have ended, the group must have processed all records.
@@ -109,7 +109,7 @@ class ConsumerGroup:
     async def run(self, work: Iterable[PlannedOperation]) -> None:
         """Carry out the operations of a plan, then keep running until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
-        observer = GroupObserver(CONSUMERS, self.tell, lambda: self.cluster.watch.now_ms, self._office_of)
+        observer = GroupObserver(CONSUMERS, self.tell, lambda: self.cluster.watch.now_ms, self._leadership_of)
         self.cluster.watch.group_observers.append(observer)
         async with trio.open_nursery() as self._nursery:
             for operation in work:
@@ -117,7 +117,7 @@ class ConsumerGroup:
                 self._carry_out(operation)
             await trio.sleep_forever()
 
-    def _office_of(self, node: str) -> object:
+    def _leadership_of(self, node: str) -> object:
         topic = self.cluster.image.topics.get("__consumer_offsets")
         epochs = () if topic is None else tuple(state.leader_epoch for _, state in topic.partitions())
         return node, self.cluster.world.host(node).lives, epochs

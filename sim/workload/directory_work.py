@@ -1,4 +1,4 @@
-"""A client that moves replicas between the log directories of their brokers during all other work (KIP-113).
+"""A client that moves replicas between the log directories of their brokers (KIP-113), while all other clients work.
 
 It runs where brokers have several directories. Single requests may fail: a broker abandons a move when it dies or one
 of the directories fails. The checks observe the logs, and the end of a run requires that all replicas are equal.

@@ -1,5 +1,5 @@
-"""A client that requests elections of preferred leaders, one partition at a time, during all other work (ElectLeaders,
-KIP-460).
+"""A client that requests elections of preferred leaders, one partition at a time (ElectLeaders, KIP-460), while all
+other clients work.
 
 Single requests may fail: the preferred replica may be down, or lead already. The checks observe the results of
 elections (M3, M5); `elected` counts the accepted ones.
@@ -20,7 +20,8 @@ from kraft.sim.workload.planned_requests import make_requests
 
 
 class Elector:
-    """The client. `elected` counts the partitions that got another leader because of its requests."""
+    """Client that requests elections. `elected` counts the partitions that got another leader because of its
+    requests."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.elected = 0

@@ -404,7 +404,8 @@ def _check(error: Any) -> None:
 
 
 def _replay(log: Any) -> DurableState:
-    """Return the groups that a replay of the coordinator's log yields, by other code than production's."""
+    """Return the groups that a replay of the coordinator's log yields; the replay is independent of production's
+    code."""
     state = EMPTY_STATE
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,4 +1,4 @@
-"""Sends requests of an administrator at the times of a plan, for clients that send one request after the other."""
+"""Sends requests of an administrator at the times of a plan, for clients that have one request in flight at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def make_requests(
     work: Iterable[PlannedOperation],
     request: Callable[[SimCluster, Admin, PlannedOperation], Awaitable[None]],
 ) -> None:
-    """Call `request` for one operation after the other, none before its time, on the host of this client."""
+    """Call `request` for each operation in order, none before its planned time, on the host of this client."""
     world, start_ns = cluster.world, cluster.world.now_ns
     seam, servers = world.node(client), cluster.shape.bootstrap_servers
     async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:

@@ -1,4 +1,4 @@
-"""A client that reassigns replicas during all other work: any partition, to brokers drawn at random.
+"""A client that reassigns replicas while all other clients work: any partition, to brokers drawn at random.
 
 Sometimes it moves a partition back before the reassignment is complete. A partition keeps three replicas or gets a
 fourth, so a reassignment never uses up the budget of faults.
@@ -29,7 +29,7 @@ CANCEL_ONE_IN = 4
 
 
 class Mover:
-    """The client. `moved` counts the accepted requests."""
+    """Client that reassigns replicas. `moved` counts the accepted requests."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.moved = 0

@@ -1,5 +1,5 @@
-"""The registrars of a run: two clients that change the same few names at the same time, so that the answers can be
-checked for linearizability.
+"""Two clients (the registrars) that change the same few topics and committed offsets at the same time, so that the
+answers can be checked for linearizability.
 
 They create topics, delete them, add partitions, and validate such requests. They also commit and fetch offsets of
 groups without members. Their histories must be linearizable (R20, G3b).
@@ -7,7 +7,7 @@ groups without members. Their histories must be linearizable (R20, G3b).
 Each request is sent at most once, and recorded from its call to its return;
 kraft.sim.check.histories.metadata_histories explains the records. At the end, when the cluster is healthy, all values
 are read once more, so that the loss of the last change is noticed. The plan changes names regularly, because only a
-short history can be judged.
+short history can be checked.
 """
 
 from __future__ import annotations
@@ -77,21 +77,22 @@ REFUSED = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.REASSIGNMEN
 
 OffsetKey = tuple[str, TopicPartition]
 """Identity of a committed offset: a group, and a partition for which it commits."""
-Office = tuple[int, int] | None
-"""The node that by committed metadata answers for a topic name or an offset, as (epoch, node)."""
+Leadership = tuple[int, int] | None
+"""(epoch, node) of the node that by committed metadata answers for a topic name or a committed offset: the active
+controller or the coordinator."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Note:
     """Record of one request. If `returned_ns` is None, the outcome is unknown. Otherwise `answer` is the answer, None
-    if there was none. `office` is the active controller or coordinator that did not change from the call to the return;
-    None if it changed."""
+    if there was none. `leadership` is the active controller or coordinator, if it did not change from the call to the
+    return; otherwise None."""
 
     client: str
     key: Any
     asked: Any
     called_ns: int
-    office: Office
+    leadership: Leadership
     number: int = 0
     """Number that the client gave to a forwarded request."""
     returned_ns: int | None = None
@@ -99,9 +100,9 @@ class Note:
 
 
 class _Operation(AbstractContextManager["_Operation"]):
-    """Context that reports an operation to the chronicle. The operation lasts as long as the block. With an answer, the
-    block sets `outcome`, and `is_good` (None: unknown). An exception for an unclear answer ends the block and is not
-    raised further."""
+    """Context that records an operation in the chronicle of the run. The operation lasts as long as the block. With an
+    answer, the block sets `outcome`, and `is_good` (None: unknown). An exception for an unclear answer ends the block
+    and is not raised further."""
 
     def __init__(self, chronicle: Chronicle, client: str, text: str) -> None:
         self.outcome = "unknown"
@@ -121,7 +122,7 @@ class _Operation(AbstractContextManager["_Operation"]):
 
 
 class Registrars:
-    """Those of the two registrars that the plan has, and the answers that they got."""
+    """The clients of the plan that compete for the same topics and committed offsets, and the answers that they got."""
 
     def __init__(self, cluster: SimCluster, work: Mapping[str, Iterable[PlannedOperation]]) -> None:
         self.checks = HistoryChecks()
@@ -134,7 +135,7 @@ class Registrars:
         self.clients = [Registrar(self, name, work[name]) for name in REGISTRARS if name in work]
 
     async def read_all(self) -> None:
-        """Read all topics and offsets that the registrars have ever used."""
+        """Read all topics and committed offsets that the clients of this class have ever used."""
         if not self.clients:
             return
         reader = self.clients[0]
@@ -156,9 +157,9 @@ class Registrars:
 
     def _calls_of(self, note: Note) -> Iterable[Call]:
         handlers = self.cluster.watch.forwarded.get((note.client, _timeout_ms(note.number)), ())
-        in_office = None if note.office is None else note.office[1]
+        steady_leader = None if note.leadership is None else note.leadership[1]
         return calls_of_request(
-            note.client, note.called_ns, note.returned_ns, note.asked, note.answer, handlers, in_office
+            note.client, note.called_ns, note.returned_ns, note.asked, note.answer, handlers, steady_leader
         )
 
 
@@ -169,7 +170,7 @@ def _calls_of_offset(note: Note) -> Iterable[Call]:
     if note.returned_ns is None:
         if not is_reading:
             yield Call(note.client, note.called_ns, None, note.asked)
-    elif note.answer is not None and (note.office is not None or not is_reading):
+    elif note.answer is not None and (note.leadership is not None or not is_reading):
         yield Call(note.client, note.called_ns, note.returned_ns, note.asked, note.answer)
 
 
@@ -179,7 +180,7 @@ def _timeout_ms(number: int) -> int:
 
 
 class Registrar:
-    """One registrar; it has one request open at a time."""
+    """One client that changes topics and committed offsets; it has one request open at a time."""
 
     def __init__(self, work: Registrars, name: str, operations: Iterable[PlannedOperation]) -> None:
         self.name = name
@@ -194,7 +195,7 @@ class Registrar:
         self._requests = 0
 
     async def run(self) -> None:
-        """Carry out the operations, one after the other."""
+        """Carry out the operations in order, one at a time."""
         start_ns = self._world.now_ns
         for operation in self._operations:
             await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
@@ -240,7 +241,7 @@ class Registrar:
             key=topic,
             asked=asked,
             called_ns=self._world.now_ns,
-            office=self._cluster.watch.newest_leadership,
+            leadership=self._cluster.watch.newest_leadership,
             number=self._requests,
         )
         self._work.topic_notes.append(note)
@@ -251,11 +252,11 @@ class Registrar:
                 operation.is_good = answer.code is ErrorCode.NONE
                 note.answer = answer if answer.code in TELLING else None
         note.returned_ns = None if operation.is_good is None else self._world.now_ns
-        if note.office != self._cluster.watch.newest_leadership:
-            note.office = None
+        if note.leadership != self._cluster.watch.newest_leadership:
+            note.leadership = None
 
     async def _ask_controller(self, topic: str, asked: Create | Delete | Grow, timeout_ms: int) -> ControllerAnswer:
-        """Send to the controller through any broker."""
+        """Send a request to the controller through any broker."""
         timeout = messages.duration(timeout_ms)
         if isinstance(asked, Delete):
             row: dict[str, Any] = {"name": None if asked.topic_id else topic, "topic_id": asked.topic_id}
@@ -287,9 +288,9 @@ class Registrar:
         note: Note | None = None
         with self._operation(f"{verb} of {key[0]}, {key[1][0]}-{key[1][1]}") as operation:
             node, address = await self._find_coordinator(key[0])
-            office = self._office_of(key[0])
-            in_office = office if office is not None and office[1] == node else None
-            note = Note(client=self.name, key=key, asked=asked, called_ns=self._world.now_ns, office=in_office)
+            leadership = self._leadership_of(key[0])
+            steady_leader = leadership if leadership is not None and leadership[1] == node else None
+            note = Note(client=self.name, key=key, asked=asked, called_ns=self._world.now_ns, leadership=steady_leader)
             self._work.offset_notes.append(note)
             code, note.answer = await self._ask_coordinator(address, key, asked, is_stable)
             operation.outcome, operation.is_good = code.name, commit_outcome(code)
@@ -298,10 +299,10 @@ class Registrar:
         if note is None:
             return  # the coordinator is unknown
         note.returned_ns = None if operation.is_good is None else self._world.now_ns
-        if note.office != self._office_of(key[0]):
-            note.office = None
+        if note.leadership != self._leadership_of(key[0]):
+            note.leadership = None
 
-    def _office_of(self, group: str) -> Office:
+    def _leadership_of(self, group: str) -> Leadership:
         """Return (leader epoch, leader) of the partition that stores this group."""
         topic = self._cluster.image.topics.get(OFFSETS_TOPIC)
         if topic is None:

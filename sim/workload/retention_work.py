@@ -1,6 +1,7 @@
-"""A client that sets short retention by size for the extra topics during all other work.
+"""A client that sets short retention by size for the topics of the administrator (extra topics), while all other
+clients work.
 
-Each broker then deletes all but the newest bytes, at a time of its own.
+Each broker then deletes all but the newest bytes, each at a different time.
 
 No client is guaranteed the content of those topics. The checks observe the logs and their starts (D5, D9). At the end,
 once retention has had time to run, no replica may keep what retention removes (L11). Retention by time is not used: it
@@ -33,12 +34,13 @@ first round, and may have just missed one round."""
 
 
 class Retainer:
-    """`deleted`: extra topic → number of records that are deleted from the front of its replicas' logs at the end."""
+    """Client that sets short retention. `deleted`: extra topic → number of records that are deleted from the front of
+    its replicas' logs at the end."""
 
     def __init__(self, cluster: SimCluster, living: Mapping[str, object], settings: SettingsLedger) -> None:
         self.deleted: Counter[str] = Counter()
         self.judged = 0
-        """Number of replicas that were judged."""
+        """Number of replicas whose segments were checked."""
         self._cluster = cluster
         self._living = living
         self._settings = settings

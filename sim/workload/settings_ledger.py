@@ -1,4 +1,4 @@
-"""Histories of settings of topics and brokers: clients write the settings, and they are read from the committed
+"""Histories of settings of topics and brokers: clients write the settings, and the settings are read from the committed
 metadata.
 
 They are read right after each acknowledgement, and at the end. An acknowledged value must be there until another value
@@ -60,13 +60,13 @@ class SettingsLedger:
     def ask(
         self, client: str, resource_type: ConfigResourceType, resource: str, values: Mapping[str, str | None]
     ) -> SettingsRequest:
-        """Record a request that is about to be sent and sets these values (None removes a value)."""
+        """Record a request that is about to be sent, which sets these values (None removes a value)."""
         named = {SettingKey(int(resource_type), resource, name): value for name, value in values.items()}
         self._asked.append(SettingsRequest(client, named, self._now_ns))
         return self._asked[-1]
 
     def delete(self, client: str, topic: str) -> Removal:
-        """Record a request that is about to be sent and deletes this topic."""
+        """Record a request that is about to be sent, which deletes this topic."""
         self._removals.append(Removal(client, topic, self._now_ns))
         return self._removals[-1]
 

@@ -1,7 +1,7 @@
 """A client that creates many small topics: tens of them in one request, with a few records each.
 
 Topics of one request succeed or fail one by one, so those that do not exist yet are requested again. An acknowledged
-topic must exist at the end (M11). Its records are judged with those of all producers.
+topic must exist at the end (M11). Its records are checked with those of all producers.
 
 Each topic has at least two replicas: a partition on a single broker would exclude that broker from faults.
 """
@@ -33,7 +33,7 @@ def name_of(target: int) -> str:
 
 
 class SmallTopics:
-    """`created` are the names of the acknowledged topics, in order."""
+    """Client that creates small topics. `created` are the names of the acknowledged topics, in order."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.created: dict[str, None] = {}

@@ -1,4 +1,5 @@
-"""A client that deletes records from the front of the extra topics during all other work (DeleteRecords, KIP-107).
+"""A client that deletes records from the front of the administrator's topics (DeleteRecords, KIP-107), while all other
+clients work.
 
 It deletes all committed records, or a part of them, often up to the middle of a batch.
 

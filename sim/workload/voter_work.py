@@ -1,4 +1,5 @@
-"""A client that removes controllers from the quorum's voters and adds them again during all other work (KIP-853).
+"""A client that removes controllers from the quorum's voters and adds them again (KIP-853), while all other clients
+work.
 
 It runs in clusters whose voters are not configured. At least two voters stay. Single requests may fail. The checks
 observe the voters, their logs and their disks (R9, R16).

@@ -3,11 +3,11 @@ reader.
 
 The plan contains what they send, and when.
 
-At the end their whole history is judged (`kraft.sim.check.histories.client_histories`). A record that was acknowledged
+At the end their whole history is checked (`kraft.sim.check.histories.client_histories`). A record that was acknowledged
 with acks=all must be read by the final reader. A record of an idempotent producer is read once. A record that was read
 before is read again, at the same offset. A consumer skips nothing and never goes back. A value that was never sent is
 never read. The producer with acks=1 has no guarantees: it leaves uncommitted tails in the logs of leaders that die. The
-records of small topics are judged like all others.
+records of small topics are checked like all others.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Workload:
         """
         self.refusals = Refusals(cluster, self.partitions)
         self.judged: Counter[str] = Counter()
-        """Invariant → number of values in the clients' history that were judged by it."""
+        """Invariant → number of values in the clients' history that could have violated it."""
         self._bootstrap = cluster.shape.bootstrap_servers
         self._plan = plan
         self._stopped = False
@@ -177,7 +177,7 @@ class Workload:
         return (name_of(operation.target), 0) if name == SMALL_TOPICS else (TOPIC, operation.target)
 
     def _tell(self, name: str, value: bytes, place: TopicPartition, delivery: Delivery) -> None:
-        """Report to the chronicle what was sent, and the outcome."""
+        """Record a send and its outcome in the chronicle of the run."""
         chronicle = self.cluster.watch.chronicle
         shown = value.rstrip(b"\0").decode()
         told = chronicle.begin_operation(name, f"{shown} to {place[0]}-{place[1]}")
@@ -264,7 +264,7 @@ class Workload:
         facts = {name: fact[:VALUE_SHOWN] if isinstance(fact, bytes) else fact for name, fact in evidence.items()}
         self.cluster.report.fail(check, text, partition=place, **facts)
 
-    # judging
+    # checks at the end of the run
 
     def judge(self, final: ReaderRecords) -> None:
         """Compare what was acknowledged with what the final reader received."""
@@ -325,8 +325,8 @@ class Workload:
 
 
 async def write_extra(cluster: SimCluster, living: Mapping[str, object], plan: Plan) -> None:
-    """Write records to the existing extra topics until cancelled. No client is guaranteed their content; the checks
-    observe the logs."""
+    """Write records to the topics of the administrator that exist, until cancelled. No client is guaranteed their
+    content; the checks observe the logs."""
     world, start_ns = cluster.world, cluster.world.now_ns
     async with Producer(
         bootstrap_servers=cluster.shape.bootstrap_servers,

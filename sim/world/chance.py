@@ -1,7 +1,7 @@
 """Seeded randomness in named streams: a value depends on the world's seed, the stream's name and how many values the
 stream has drawn before.
 
-So removing one fault, node or client does not change the draws of the others.
+So removing one fault, node or client does not change the draws of other streams.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The simulated disk: implements kraft.seam.Disk for one incarnation, over its host's file system.
 
-`offload` runs its function inline and then lets a seeded time pass. A sync first takes its time, and then covers the
-writes from before it began. A test or fault can make the disk full or make its syncs fail.
+`offload` runs its function inline and then lets a random time pass, drawn from the seed. A sync first takes its time,
+and then covers the writes from before it began. A test or fault can make the disk full or make its syncs fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connection driver of one incarnation of a node. Like the production driver, it reads, runs the callbacks at the end
 of the pass, then flushes and closes connections.
 
-A pass is one round of the event loop, and an event of the world. It starts a seeded time after its cause, so that code
+A pass is one round of the event loop, and an event of the world. It starts a random time after its cause, so that code
 that takes no virtual time still meets other nodes' messages in different orders.
 """
 
@@ -45,7 +45,7 @@ class FakeDriver:
             self.request_pass()
 
     def mark(self, endpoint: FakeEndpoint) -> None:
-        """Settle this end at the end of this pass, or of one that starts soon."""
+        """Settle this end (flush or close it) at the end of this pass, or of a pass that starts soon."""
         if not endpoint.marked:
             endpoint.marked = True
             self._marked.append(endpoint)

@@ -1,8 +1,8 @@
 """One end of a connection in the simulated network: implements kraft.seam.Transport, and calls the connection as the
 driver does.
 
-The calls are those of the production driver: reads in a pass, a flush (settle) at its end, `closed` once. With the
-link's seeded odds some reads are short, down to one byte.
+The calls are those of the production driver: reads in a pass, a flush (settle) at its end, `closed` once. Some reads,
+drawn at random from the seed, are short, down to one byte.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class FakeEndpoint:
     # the driver's calls
 
     def read(self) -> None:
-        """Give the connection the bytes that have arrived, up to its free space; with seeded odds only a part
-        of them."""
+        """Give the connection the bytes that have arrived, up to its free space; sometimes, drawn from the seed, only a
+        part of them."""
         connection = self.connection
         if connection is None or self.ended or self._held:
             return
@@ -156,7 +156,7 @@ class FakeEndpoint:
             self.connection.closed(reason)
 
     def reset(self) -> None:
-        """End the connection by a reset, for the peer too."""
+        """End the connection by a reset, which the peer receives too."""
         if not self.ended:
             self.outgoing.finish(Finish.RST)
             self.end(CloseReason.RESET)
@@ -228,8 +228,8 @@ class FakeEndpoint:
             observer.received(self, count)
 
     def _take_turns(self, connection: Connection) -> None:
-        """Do all bounded pieces of work that the connection has due. They take no virtual time, so other connections do
-        not wait."""
+        """Do all bounded pieces of work that the connection has due. They take no virtual time, so no other connection
+        waits for them."""
         while self._waits_turn and self._close_reason is None:
             self._waits_turn = False
             connection.take_turn()

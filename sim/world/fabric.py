@@ -137,7 +137,7 @@ class Fabric:
     # ends
 
     def reset_links(self, one: str, other: str) -> None:
-        """Drop every connection between two hosts; a seeded part of the data in flight is lost."""
+        """Drop every connection between two hosts; a random part of the data in flight is lost."""
         for endpoint in list(self.endpoints):
             if {endpoint.outgoing.source.name, endpoint.outgoing.target.name} != {one, other} or endpoint.ended:
                 continue

@@ -4,7 +4,7 @@ A file is its current bytes, its durable bytes, and the pending writes in order.
 durable entries, and the pending changes. `sync` and `sync_directory` make the current state durable; old changes become
 durable by themselves (the kernel writes back). A process death loses nothing.
 
-A power loss keeps, per file and per directory, a seeded choice of the pending changes: none, all, a prefix, or a prefix
+A power loss keeps, per file and per directory, a random choice of the pending changes: none, all, a prefix, or a prefix
 and an incomplete piece of the next write. The length of a file is kept in order, but its sectors reach the device in
 any order. So some sectors may be lost although later ones are kept; they read as zeros where nothing had been written
 before. A sector is lost as a whole, because later writes to it were in the same page.
@@ -20,7 +20,7 @@ from kraft.sim.world.chance import NamedRandom
 
 SECTOR_BYTES = 512
 SCATTERED_ONE_IN = 2
-"""One power loss in this many finds a file's sectors written to the device in random order."""
+"""One power loss in this many leaves a file's sectors written to the device in random order."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Inode:
 
     @property
     def mark(self) -> int:
-        """Number that identifies all writes so far; `settle` takes it."""
+        """Number of writes so far, durable or pending; `settle(mark)` makes these writes durable."""
         return self.applied + len(self.pending)
 
     def append(self, data: bytes, now_ns: int) -> None:
@@ -134,7 +134,7 @@ class Inode:
         return self.settle(self.applied + count) if count else 0
 
     def lose_power(self, chance: NamedRandom) -> None:
-        """Keep the durable bytes and a seeded part of the pending writes."""
+        """Keep the durable bytes and a random part of the pending writes."""
         count, torn = _kept(chance, len(self.pending))
         next_write = self.pending[count] if torn else None
         firm = min([len(self.durable), *(write.size for write in self.pending[:count] if write.data is None)])
@@ -227,7 +227,7 @@ class Directory:
         self.pending = []
 
     def lose_power(self, chance: NamedRandom) -> None:
-        """Keep the durable entries and a seeded prefix of the pending changes, here and below."""
+        """Keep the durable entries and a random prefix of the pending changes, here and in all directories below."""
         count, _ = _kept(chance, len(self.pending))
         for change in self.pending[:count]:
             _apply_change(self.durable, change)

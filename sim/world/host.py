@@ -87,7 +87,7 @@ class Host:
             self.entries_changed = True
 
     def lose_power(self) -> None:
-        """Cut the power: the disk keeps what was durable and a seeded part of the pending writes; other hosts receive
+        """Cut the power: the disk keeps what was durable and a random part of the pending writes; other hosts receive
         nothing."""
         self.entries_changed = True
         self.touched.update(self.dirty)

@@ -19,15 +19,15 @@ class WorldOptions:
     slow_delay_ns: int = 5 * MILLISECOND_NS
     slow_delay_one_in: int = 200
     bytes_per_microsecond: int = 1_000
-    """Bandwidth of a stream: 1 GB/s."""
+    """Bandwidth of a stream in bytes per microsecond; the default is 1 GB/s."""
     stream_buffer_bytes: int = 256 * 1024
     """Bytes in flight between a sender and a reader before the sender must wait."""
     partial_read_one_in: int = 16
     tiny_read_one_in: int = 128
     """One read in this many returns only one to three bytes."""
     pass_delay_ns: int = 20 * MICROSECOND_NS
-    """Maximum delay between a cause and the driver's pass that it starts. So code that takes no virtual time still
-    races."""
+    """Maximum delay from a cause, such as arriving bytes, to the pass of the driver that handles it. So passes run in
+    random order, even if the code takes no virtual time."""
     redial_delay_ns: int = SECOND_NS
     """After a partition heals, a waiting dial continues within this time (a lost SYN is retransmitted)."""
     offload_delay_min_ns: int = 20 * MICROSECOND_NS

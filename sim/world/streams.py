@@ -31,13 +31,13 @@ Piece = tuple[int, bytes | Finish]
 
 
 class Receiver(Protocol):
-    """The end of a stream that reads it."""
+    """The end of a stream that reads its bytes."""
 
     host: Host
 
     @property
     def deaf(self) -> bool:
-        """Whether its host has no power, so that nothing answers."""
+        """Whether the receiver's host has no power, so that nothing answers."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Stream:
         self.source = source
         self.target = target
         self.back: Stream | None = None
-        """The other direction of the same connection."""
+        """The stream of the same connection in the opposite direction."""
         self.receiver: Receiver | None = None
         self.on_room: Callable[[], None] | None = None
         """Called when a sender that waits for room can send again."""

@@ -116,7 +116,8 @@ def _is_kraft_without(place: int) -> Callable[[Arguments], bool]:
 
 
 def _all_wires() -> Iterator[tuple[Name, Callable[[Arguments], bool]]]:
-    """Yield all forbidden functions, each with a test whether a call with these arguments is rejected."""
+    """Yield all forbidden functions, each with a function that returns whether a call with given arguments is
+    rejected."""
     for name in FORBIDDEN:
         yield name, lambda _: True
     for name in FORBIDDEN_BUT_TO_TOOLS:

@@ -306,7 +306,7 @@ class World:
             self._end_life(name)
 
     def power_off(self, name: str) -> None:
-        """Cut the host's power: peers receive nothing, the disk keeps what was synced and a seeded part of the pending
+        """Cut the host's power: peers receive nothing, the disk keeps what was synced and a random part of the pending
         writes."""
         host = self._hosts[name]
         if not host.powered:
@@ -389,7 +389,7 @@ class World:
         self._fabric.set_quality(source, target, quality)
 
     def reset_links(self, one: str, other: str) -> None:
-        """Drop every connection between two nodes; a seeded part of the data in flight is lost."""
+        """Drop every connection between two nodes; a random part of the data in flight is lost."""
         self.trace(one, "reset", other.encode())
         self._fabric.reset_links(one, other)
 

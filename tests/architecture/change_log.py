@@ -1,4 +1,4 @@
-"""The form of the change log: fragments in docs/changes, and the lines of CHANGELOG.md.
+"""Check of the form of the change log: the fragments in docs/changes, and the lines of CHANGELOG.md.
 
 `python -m tests.architecture.change_log` prints what is wrong with them. `make check` runs it.
 """

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 BASE = "5cdf362a3a22d00432d8cd17758700bb2bfd8e26"
 BASE_TIME = 1795783282
-"""Commits up to this one are not checked. Its time decides where a shallow clone does not have the commit."""
+"""Time of the commit `BASE` in seconds since 1970. Neither `BASE` nor earlier commits are checked. In a shallow clone
+without `BASE`, the time decides which commits are checked."""
 
 LENGTH_MAX = 72
 AREAS_BESIDE_FOLDERS = frozenset({"build", "changelog", "ci", "contributing", "make", "readme", "release"})
@@ -81,7 +82,7 @@ def _problems_of_change(change: str) -> Iterator[str]:
 
 
 def problems_of_message(message: str, areas: frozenset[str] | None = None) -> list[str]:
-    """Return why a whole message is refused. Comments of git and unfinished commits (fixup!) are passed over."""
+    """Return why a whole message is refused. Comments of git and unfinished commits (fixup!) are ignored."""
     lines = [line for line in message.partition("\n# ---")[0].splitlines() if not line.startswith("#")]
     while lines and not lines[0].strip():
         del lines[0]
@@ -107,8 +108,7 @@ def known_areas(root: Path = ROOT) -> frozenset[str] | None:
 def new_commits(root: Path = ROOT, base: str = BASE, base_time: int = BASE_TIME) -> list[Commit] | None:
     """Return the commits after the base, newest first. None if there is no history here.
 
-    A shallow clone may lack the base: then the commits that are there and newer than the base are returned.
-    """
+    A shallow clone may lack the base; then the commits of the clone that are newer than the base are returned."""
     has_base = _git(root, "cat-file", "-e", f"{base}^{{commit}}") is not None
     listed = _git(root, "log", "-z", "--format=%H %ct %s", "HEAD", *([f"^{base}"] if has_base else []))
     if listed is None:

@@ -84,7 +84,7 @@ def unused_names(root: Path) -> Iterator[Unused]:
 
 
 def main() -> int:
-    """Print the dead names, and names that need no reason any more. Return 1 if a name is dead."""
+    """Print the dead names, and listed names that are used after all. Return 1 if a name is dead."""
     stays = {name for names in STAYS.values() for name in names.split()}
     found = list(unused_names(ROOT))
     dead = [one for one in found if one.name not in stays and one.path not in stays]

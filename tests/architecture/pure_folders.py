@@ -1,6 +1,7 @@
-"""The pure folders: packages whose docstring begins with `Pure:`. This is the only place that finds them.
+"""The pure folders: packages whose docstring begins with `Pure:`. Only this module finds them.
 
-The import contract and the coverage settings in pyproject.toml are literal lists. A test compares them with this one.
+The import contract and the coverage settings in pyproject.toml are literal lists. A test compares them with the folders
+found here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def measured_packages(root: Path = ROOT) -> list[str]:
 
 
 def folder_of(package: str) -> Path:
-    """Return the folder of a package, through kraft/."""
+    """Return the path of a package's folder below kraft/, where top folders are symbolic links."""
     return ROOT.joinpath(*package.split("."))
 
 

@@ -1,4 +1,4 @@
-"""Classes of the product that have the same name in different folders (rooms).
+"""Classes of the product that have the same name in different folders.
 
 `python -m tests.architecture.same_names` prints them. A name that the field itself uses for several things, or an
 interface and its implementations, may stay: `ALLOWED` says why.

@@ -121,8 +121,8 @@ def bad_items(clause: str) -> list[str]:
 
 
 def is_known(item: str) -> bool:
-    """Return whether this is a number in a public list, a page under docs/, or a message in versions that pykraft
-    serves."""
+    """Return whether a reader can find this source: it is a number in a public list (KIP, RFC), a page under docs/, or
+    a message in versions that pykraft serves."""
     if NUMBERED.fullmatch(item):
         return True
     page = PAGE.fullmatch(item)

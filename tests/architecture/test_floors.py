@@ -89,7 +89,7 @@ def test_pure_folders_are_found_by_their_docstrings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", package_files(), ids=lambda path: str(path.parent.relative_to(ROOT)))
-def test_a_packages_docstring_begins_with_its_kind(path: Path) -> None:
+def test_docstring_of_each_package_begins_with_pure_async_or_synchronous(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     kind = docstring.split(":", 1)[0].split(" ", 1)[0]
     assert kind in ("Pure", "Async", "Synchronous"), path

@@ -48,7 +48,7 @@ def test_source_files_are_counted_once_despite_symbolic_links() -> None:
     assert len({(ROOT / path).resolve() for path in files}) == len(files)
 
 
-def test_a_module_is_named_as_it_is_imported() -> None:
+def test_module_name_of_a_file_is_the_name_by_which_it_is_imported() -> None:
     assert module_name(Path("broker/api/table.py")) == "kraft.broker.api.table"
     assert module_name(Path("kraft/wire/__init__.py")) == "kraft.wire"
 
@@ -82,7 +82,7 @@ def test_import_cycles_are_sorted_by_size() -> None:
     assert import_cycles(graph) == [["c", "d", "e"], ["a", "b"]]
 
 
-def test_the_package_of_a_relative_import_is_found() -> None:
+def test_relative_import_is_resolved_to_the_full_name_of_its_module() -> None:
     assert list(imported_names("from .b import c", "kraft.sim.a", is_package=False)) == ["kraft.sim.b.c"]
     assert list(imported_names("from .b import c", "kraft.sim", is_package=True)) == ["kraft.sim.b.c"]
 

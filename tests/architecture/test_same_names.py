@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.architecture.same_names import ALLOWED, same_names
 
 
-def test_two_classes_of_the_product_have_the_same_name_only_for_a_reason() -> None:
+def test_two_classes_of_the_product_have_the_same_name_only_for_a_listed_reason() -> None:
     assert {name: paths for name, paths in same_names().items() if name not in ALLOWED} == {}
 
 
-def test_each_name_allowed_for_several_classes_still_belongs_to_several() -> None:
+def test_each_name_allowed_for_several_classes_is_used_by_several_classes() -> None:
     assert sorted(ALLOWED.keys() - same_names().keys()) == []

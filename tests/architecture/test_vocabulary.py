@@ -73,7 +73,7 @@ def test_words_are_found_in_camel_case_and_snake_case_names() -> None:
     assert list(words_of("last_fetched_epoch")) == ["last", "fetched", "epoch"]
 
 
-def test_an_inflected_word_is_explained_by_its_base() -> None:
+def test_vocabulary_check_accepts_an_inflected_form_of_a_listed_word() -> None:
     assert explained("entries", {"entry"})
     assert explained("dropped", {"drop"})
     assert explained("fencing", {"fence"})

@@ -30,7 +30,7 @@ ROW = re.compile(r"^\| \*\*([\w -]+)\*\* \| (.+?) \| \[[^\]]+\]\(([^)]+)\) \|$",
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of the glossary. `page` is the path of the file that defines the word, from docs/."""
+    """One row of the glossary. `page` is the path, relative to docs/, of the file that defines the word."""
 
     word: str
     meaning: str

@@ -1,5 +1,5 @@
-"""`python -m tests.bench`: measure our cluster, the bare loops and Apache Kafka in one run, in turn, and write
-docs/benchmarks.md.
+"""`python -m tests.bench`: measure our cluster, bare loops (the same I/O without a broker) and Apache Kafka in one run,
+in turn, and write docs/benchmarks.md.
 
 Nothing else should run on the machine during a measurement. --quick omits Kafka: it compares our figures with bare
 loops, targets and alarm values. The exit code of --quick is 1 if a figure is past its alarm value in each of three
@@ -24,10 +24,10 @@ from tests.bench.table import Line, calmest_of, median_of, render
 
 ROUNDS = 3
 ATTEMPTS = 3
-"""Number of consecutive attempts in which an alarm must occur to count."""
+"""Number of consecutive attempts in which a figure must be past its alarm value for the alarm to count."""
 OURS_WARM_SHARE = 0.1
-"""Share of the work that warms our cluster, compared with Kafka's. Ours needs only its files and connections before
-measuring; a JVM compiles for minutes."""
+"""Amount of warm-up work for our cluster, as a share of Kafka's. Our cluster needs only its files and connections
+before measuring, while a JVM compiles for minutes."""
 LARGE = "metadata-large"
 LINES = (
     *(one.key for one in lifecycles.LIFECYCLES),
@@ -37,8 +37,8 @@ LINES = (
 
 
 def quick(measure: Callable[[], list[Line]]) -> list[Line]:
-    """Measure the lines of the quick benchmark. If one is past its alarm value, measure all again, up to ATTEMPTS times
-    in total. The best figure of each line counts."""
+    """Measure the lines of the quick benchmark. If a figure is past its alarm value, measure all lines again, up to
+    ATTEMPTS times in total. The best figure of each line counts."""
     attempts: list[list[Line]] = []
     lines: list[Line] = []
     while len(attempts) < ATTEMPTS and (not attempts or any(line.is_alarming for line in lines)):
@@ -51,7 +51,7 @@ def quick(measure: Callable[[], list[Line]]) -> list[Line]:
 
 
 def medians(rounds: int, amounts: Amounts) -> list[Line]:
-    """Return every line once. If there are several rounds, its figure is the median of them."""
+    """Return every line once. If it was measured in several rounds, its figure is their median."""
     found: dict[str, list[Line]] = defaultdict(list)
     for _ in range(rounds):
         for line in one_round(amounts):

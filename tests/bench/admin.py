@@ -1,4 +1,4 @@
-"""A blocking connection that sends one request at a time, to measure the metadata side without a client library.
+"""A blocking connection that sends one request at a time, to measure metadata requests without a client library.
 
 Kafka's own requests go to brokers or controllers, and internal requests to controllers. Every error code in a response
 is raised as an exception.
@@ -23,7 +23,7 @@ Address = tuple[str, int]
 
 
 class Refused(Exception):
-    """A request was answered with an error."""
+    """Raised when a request was answered with an error."""
 
 
 class Admin:
@@ -73,7 +73,7 @@ class Admin:
     # measured requests
 
     def create_topics(self, names: Iterable[str], *, partitions: int, replication_factor: int) -> None:
-        """Create all of these topics in one request. Raise Refused if one fails."""
+        """Create all of these topics in one request. Raise Refused if any of them fails."""
         topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
         topics = [
             messages.build(topic, name=name, num_partitions=partitions, replication_factor=replication_factor)
@@ -97,12 +97,12 @@ class Admin:
         return {one.name: list(one.partitions) for one in answer.topics}
 
     def is_led(self, name: str, partitions: int) -> bool:
-        """Whether every partition of the topic has a leader, as this broker reports it."""
+        """Return whether every partition of the topic has a leader, as this broker reports it."""
         found = self.partitions([name]).get(name, [])
         return len(found) == partitions and all(one.leader_id >= 0 for one in found)
 
     def decide_nothing(self) -> None:
-        """Send the active controller a request for a decision that changes nothing (validate_only)."""
+        """Send the active controller a request with validate_only, which it decides without changing anything."""
         topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
         request = messages.build(
             messages.request_class(ApiKey.CREATE_TOPICS),

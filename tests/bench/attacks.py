@@ -1,8 +1,8 @@
 """`python -m tests.bench.attacks`: send a normal load during each attack on a broker, and show the attack's effect on
-it.
+the load.
 
 The cluster has three controllers and three brokers. The normal client produces RATE messages a second with replication
-factor 3 and acks=all, each at its own time. Each attack runs in a separate process against the partition's leader
+factor 3 and acks=all, each at its scheduled time. Each attack runs in a separate process against the partition's leader
 (`--controllers`: against controller 1). The output has the normal client's latencies, the maximum memory growth of each
 broker, and the maximum log lines of a node in a second. An attack is a row of ATTACKS: a plain function that gets a
 `Target` and returns when its time is over.
@@ -202,7 +202,7 @@ def produce_small_records(
 
 
 def look_up_by_time(target: Target, *, connections: int = 3) -> None:
-    """Write batches of very many records, and look up a time in them again and again."""
+    """Write batches of very many records, and look up offsets by a timestamp in them again and again."""
     stored = replace(target, ends_at=min(target.ends_at, time.monotonic() + 2))
     produce_small_records(stored, records=200_000, compression=Compression.ZSTD, connections=1)
     by_time = struct.pack(">ii", -1, 1) + _string(TOPIC) + struct.pack(">iiq", 1, 0, 1)
@@ -217,8 +217,8 @@ def forge_quorum_messages(target: Target, *, connections: int = 10) -> None:
 
 
 def _send_in_a_loop(target: Target, frames: Sequence[bytes], connections: int, pause_s: float = 0.0) -> None:
-    """Send one frame after the other on each of this many connections. After a response, or after the end of the
-    connection, wait for a while before the next frame."""
+    """Send frames one after another on each of this many connections. After a response, or after the end of the
+    connection, pause before the next frame."""
 
     def ask() -> None:
         number = 0
@@ -241,7 +241,7 @@ def _send_in_a_loop(target: Target, frames: Sequence[bytes], connections: int, p
 
 
 def nothing(target: Target) -> None:
-    """Attack nothing, to get the figures of the normal client alone."""
+    """Attack nothing, to get the figures of the normal client without an attack."""
     target.wait()
 
 
@@ -310,7 +310,7 @@ class Watched:
 
 
 def produce_politely(address: tuple[str, int], frame: frames.Frame, ends_at: float, watched: Watched) -> None:
-    """Send RATE requests a second, each at its own time, whether or not the previous one was answered."""
+    """Send RATE requests a second, each at its scheduled time, whether or not earlier ones were answered."""
     with socket.create_connection(address) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.settimeout(ANSWER_SECONDS_MAX)
@@ -386,7 +386,7 @@ class NodeWatch:
 
 
 def _lines_per_second(path: Path, place: int) -> int:
-    """Return the maximum number of lines whose timestamps have the same second."""
+    """Return the maximum number of log lines with timestamps in the same second."""
     with path.open("rb") as file:
         file.seek(place)
         seconds = Counter(line[:19] for line in file)
@@ -409,7 +409,7 @@ def play(cluster: LocalCluster, name: str, seconds: float, target: tuple[str, in
             attacker.join(10)
             attacker.kill()
             attacker.join()
-        time.sleep(3)  # measured after housekeeping has freed what it can
+        time.sleep(3)  # measured after housekeeping has freed memory
     return watched
 
 

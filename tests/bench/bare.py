@@ -1,4 +1,5 @@
-"""The limits of the machine itself, without a broker: the minimum cost of receiving, checking, appending and sending.
+"""The limits of the machine itself, measured with bare loops instead of a broker: the minimum cost of receiving,
+checking, appending and sending.
 
 A virtual machine may get its memory from its host at the first touch of each page, and return freed pages after a few
 seconds. Writing to fresh pages then costs ten times more than writing to recently used pages (measured: 500 and 4,900
@@ -40,7 +41,7 @@ def beside(
     loop: Callable[[int], Bulk], megabytes: int, measure: Callable[[], Bulk], *, copies: int = 1
 ) -> tuple[Bulk, Bulk]:
     """Run `measure` between two runs of the bare loop with the same number of MB. Return the figures of `measure`, and
-    the mean of the loop's. `copies` is how many times the bytes are stored."""
+    the mean figures of the two runs. `copies` is how many times the bytes are stored."""
 
     def touched(work: Callable[[], Bulk]) -> Bulk:
         touch_memory(11 * megabytes * copies // 10)
@@ -92,7 +93,7 @@ def replicate(megabytes: int) -> Bulk:
                     _send_range(follower, file.fileno(), position, len(piece))
                 position += len(piece)
             for pid, follower in followers:
-                # closing is not enough, because the next follower has inherited this socket
+                # closing is not enough, because the next follower process has inherited this socket
                 follower.shutdown(socket.SHUT_WR)
                 os.waitpid(pid, 0)
                 follower.close()

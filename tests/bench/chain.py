@@ -1,9 +1,9 @@
 """The minimum cost of a replicated acknowledgement on this machine: a leader and its followers as bare epoll loops.
 
-The processes and messages are the same as for a produce with acks=all: request, one append, records to each follower,
-the followers' appends, their next fetches, the response. The number of bytes is also the same. But the loops do no
-parsing and no checks, and have no state. The cost that a broker adds to theirs is our own; the rest is that of the
-kernel and the machine.
+The processes and messages are those of a produce with acks=all: request, one append, records to each follower, the
+followers' appends, their next fetches, the response. The number of bytes is the same too. But the loops do no parsing
+and no checks, and have no state. A broker's cost beyond that of the loops is due to our code; the rest is the cost of
+the kernel and the machine.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Leader:
         """Log end offset of each follower, in bytes."""
         self._parked: dict[int, int] = {}
         self._rests: dict[int, int] = {}
-        """Bytes of each client that are not yet a complete frame."""
+        """Bytes from each client that are not a complete frame yet."""
         self._waiting: deque[tuple[int, int, int]] = deque()
         for _ in range(followers):
             self._followers[self._accept(replicas)] = 0

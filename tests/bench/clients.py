@@ -15,7 +15,7 @@ from tests.stages.started_clusters import LocalCluster
 
 PAYLOADS = 1000
 PARTITION_RUN = 64
-"""Number of consecutive records to one partition before records go to the next one."""
+"""Number of consecutive records to one partition before the next partition gets records."""
 CONSUME_AT_ONCE = 5000
 
 
@@ -27,7 +27,8 @@ def payloads(size: int) -> list[bytes]:
 
 def _bulk(cluster: LocalCluster, value_bytes: int, work: Callable[[], None]) -> Bulk:
     gc.collect()
-    # each batch of messages starts the garbage collector, which need not traverse all that a benchmark imports
+    # each batch of messages starts the garbage collector, which need not traverse all objects that a benchmark has
+    # imported
     gc.freeze()
     try:
         cpu, start = cluster.cpu_seconds(), time.monotonic()

@@ -1,6 +1,6 @@
-"""Produce while a reader reads records that are no longer in memory, and again while it reads records that are. The
-first measurement shows the effect of the reader's disk reads on the producer, the second that of the reader's use of
-the machine.
+"""Produce while a reader reads records that are no longer in memory, and again while it reads records that are in
+memory. The first measurement shows how the reader's disk reads affect the producer, the second how the reader's use of
+CPU and network does.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ ROWS = (
 
 
 def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """Measure the producer beside a reader. The reader's topic has one replica of each partition; the producer's topic
-    has three, with acks=all."""
+    """Measure the producer while a reader runs. The reader's topic has one replica of each partition; the producer's
+    topic has three, with acks=all."""
     share = amounts.megabytes / Amounts().megabytes
     hot, cold = f"hot-{secrets.token_hex(4)}", f"cold-{secrets.token_hex(4)}"
     cluster.create_topic(hot, partitions=1, replication_factor=len(cluster.broker_pids))

@@ -1,8 +1,8 @@
 """`python -m tests.bench.compaction`: commit very many offsets, with and without the log cleaner.
 
-The cluster is one node, with one group that commits a hundred partitions at a time, one commit in flight. Measured are
-the size of the group's partition of `__consumer_offsets`, the time of a commit, and the broker's CPU time. The cleaner
-works in a thread of the same process; the difference between the two runs is its cost for the event loop.
+The cluster is one node, with one group that commits a hundred partitions at a time, one commit in flight. The benchmark
+measures the size of the group's partition of `__consumer_offsets`, the time of a commit, and the broker's CPU time. The
+cleaner works in a thread of the broker's process; the difference between the two runs is its cost for the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMITS = 8_000
 PARTITIONS = 100
 SEGMENT_BYTES = 4 << 20
 LAST_ROUNDS_S = 3
-"""Seconds that the cleaner gets after the last commit."""
+"""Seconds that the cleaner has for its last rounds after the last commit."""
 LESS_IS_BETTER = False
 GROUP = "storm"
 RETRIED = (14, 15, 16)

@@ -1,4 +1,4 @@
-"""The comparison with Apache Kafka: its figures, their goals, and the results of its rounds."""
+"""The comparison with Apache Kafka: its figures, the goal of each figure, and the results of its rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAILURES = (
     *(OSError, RuntimeError, ValueError, LookupError, ZeroDivisionError),
     *(subprocess.SubprocessError, psutil.Error, KafkaException, RequestRefused, Refused, ClusterError),
 )
-"""Exceptions of a measurement after which the other measurements continue."""
+"""Exceptions that fail one measurement, while the other measurements continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the goal is met. None if there is no goal, or a needed figure is missing."""
+        """Whether the goal is met; None if there is no goal, or a figure is missing."""
         goal = self.row.goal
         figure = None if goal is None else self.ratio if goal.of_kafka else self.median(OURS)
         if goal is None or figure is None:
@@ -125,7 +125,7 @@ class Results:
     failures: list[str] = field(default_factory=list)
     """Measurements that failed, each with the reason."""
     has_taken_over: bool = False
-    """Whether some rows were taken over from an earlier run."""
+    """Whether some rows have figures of an earlier run."""
 
     def add(self, rows: tuple[Row, ...], side: str, figures: Figures) -> None:
         for row in rows:
@@ -134,8 +134,8 @@ class Results:
 
     @contextmanager
     def noting_failure(self, name: str, rows: Iterable[Row] = ()) -> Iterator[None]:
-        """Print and record a failure within the block, and let the run continue. If the block's `rows` have no figure,
-        they stay on the page with their goals: a target that was not measured is not met."""
+        """Print and record a failure within the `with` block, and let the run continue. If the block's `rows` have no
+        figure, they stay on the page with their goals: a target that was not measured is not met."""
         try:
             yield
         except FAILURES as error:
@@ -145,8 +145,7 @@ class Results:
                 self.outcomes.setdefault(row.key, Outcome(row))
 
     def as_json(self, share: float) -> dict[str, object]:
-        """Return the JSON that `take_over` reads. `share` is the share of each line's full amount of work that was
-        done."""
+        """Return the JSON that `take_over` reads. `share` is the share of the full amount of work that was done."""
         rows = [{"row": asdict(one.row), "rounds": one.rounds} for one in self.outcomes.values()]
         return {"share": share, "rows": rows}
 

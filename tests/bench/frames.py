@@ -19,13 +19,13 @@ CLIENT_ID = b"bench"
 _SIZE = struct.Struct(">i")
 _RESPONSE_HEADER_BYTES = 5
 _AFTER_ERROR_CODE_BYTES = 3 * 8 + 2 + 1 + 1 + 4 + 1
-"""Number of bytes after the error code in a Produce response: three offsets and times, no record errors, no message,
-two sets of tags, throttle time, tags."""
+"""Number of bytes after the error code in a Produce response. They are three offsets and times, no record errors, no
+message, two sets of tags, throttle time, and tags."""
 RECEIVE_BYTES = 1 << 18
 SECONDS_MAX = 60.0
 JOINED_FRAME_BYTES_MAX = 64 * 1024
-"""Maximum size of frames that are joined for one send. Larger frames are sent one by one, because copying many would
-cost more than the calls that it saves."""
+"""Maximum size of frames that are joined for one send. Larger frames are sent one by one, because copying them would
+cost more than it saves in system calls."""
 
 
 class RequestRefused(Exception):
@@ -34,8 +34,8 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A complete request, a successful response to it, and the part of the response's body up to the error code, which
-    is the same in every successful response."""
+    """A complete request, a successful response to it, and the part of the response's body up to the error code. This
+    part is the same in every successful response."""
 
     request: bytes
     answer: bytes
@@ -43,7 +43,7 @@ class Frame:
 
 
 def produce_frame(topic: str, payload: bytes, *, acks: int, partition: int = 0) -> Frame:
-    """Return a produce request with one record of `payload` for one partition. Its correlation id is 0."""
+    """Return a produce request frame with one record of `payload` for one partition. Its correlation id is 0."""
     batch = encode_batch([Record(0, int(time.time() * 1000), None, payload, ())])
     body = b"".join(
         encode_produce_request(
@@ -59,7 +59,8 @@ def produce_frame(topic: str, payload: bytes, *, acks: int, partition: int = 0) 
 
 @dataclass(slots=True)
 class _Stream:
-    """A connection: its bytes that are not processed yet, and the time at which each unanswered request was sent."""
+    """A connection: its received bytes that are not processed yet, and the time at which each unanswered request was
+    sent."""
 
     socket: socket.socket
     unread: bytearray = field(default_factory=bytearray)
@@ -75,8 +76,8 @@ class Pipelined:
 
 
 def run(address: tuple[str, int], frame: Frame, *, connections: int, window: int, total: int) -> Pipelined:
-    """Keep `window` copies of `frame` in flight on each connection until `total` are answered, or a minute is over.
-    Raise RequestRefused if one is answered with an error."""
+    """Keep `window` copies of `frame` in flight on each connection, until `total` are answered or a minute is over.
+    Raise RequestRefused if one of them is answered with an error."""
     selector = selectors.DefaultSelector()
     streams = []
     for _ in range(connections):

@@ -40,8 +40,8 @@ class History:
         return builder.build(1, 1)
 
     def left_leadership(self, broker_id: int, *, since_ms: int) -> tuple[int, int, int]:
-        """Return when the last partition that this broker led got another leader (wall clock ms), how many partitions
-        got one, and how many are still led by it or have no leader."""
+        """Return three results for the partitions that this broker led: when the last of them got another leader (wall
+        clock ms), how many got one, and how many have this broker or no broker as their leader."""
         last_ms, moved = since_ms, 0
         for appended_ms, events in self.batches:
             if appended_ms >= since_ms:
@@ -54,7 +54,7 @@ class History:
         return last_ms, moved, left
 
     def measure_snapshot(self) -> tuple[int, float]:
-        """Return the memory that the image needs in bytes, and the seconds to load the image from a snapshot's file."""
+        """Return the memory that the image needs in bytes, and the seconds to load the image from a snapshot file."""
         image = self.image()
         load_s = trio.run(self._load, image)
         del image
@@ -67,7 +67,7 @@ class History:
         return size, load_s
 
     async def _load(self, image: MetadataImage) -> float:
-        """Write the image as a snapshot beside the log, and load it as a starting node does."""
+        """Write the image as a snapshot beside the log, and load it like a starting node."""
         properties = dict(
             line.split("=", 1)
             for line in (self._folder / "server.properties").read_text().splitlines()

@@ -29,7 +29,8 @@ from tests.stages.started_clusters import LocalCluster, held_folder
 SCRIPT = Path(__file__).parents[1] / "interop" / "kafka.sh"
 UP_SECONDS_MAX = 120
 PROBE: dict[str, str | int] = {"log_level": 0, "reconnect.backoff.max.ms": 100}
-"""Settings of librdkafka, which otherwise waits up to ten seconds before it retries a broker that is not up yet."""
+"""Settings of librdkafka for clusters that are starting. With its defaults it waits up to ten seconds before it retries
+a broker that is not up yet."""
 
 
 def installed() -> Path:
@@ -44,8 +45,9 @@ def installed() -> Path:
 
 
 def free_port() -> int:
-    """Return a free port such that the two ports after it, and the three ports 100 above, are free too. The port is not
-    in the range of our own clusters, because one of them could use it during the seconds that formatting takes."""
+    """Return a free port such that the two ports after it, and the three ports that are higher by 100, are free too. It
+    is outside the range of our own clusters, because one of them could bind it during the seconds that formatting
+    takes."""
     candidates = list(range(12_000, 20_000, 200))
     random.shuffle(candidates)
     for first in candidates:
@@ -80,8 +82,8 @@ def kafka_running(*, is_single: bool, settings: Iterable[str] = ()) -> Iterator[
 def layout_running(
     layout: KafkaLayout, settings: Iterable[str] = (), jvm: Sequence[str] = ()
 ) -> Iterator[KafkaCluster]:
-    """Run a cluster of this layout. No process or file of the cluster remains after the block, also if this process is
-    killed."""
+    """Run a cluster of this layout. No process or file of the cluster remains after the `with` block, even if this
+    process is killed."""
     values = dict(setting.split("=", 1) for setting in settings)
     with held_folder("kafka-") as (folder, leash):
         nodes = KafkaNodes(folder, layout, values, libraries=installed(), jvm=jvm, leash=leash)
@@ -116,7 +118,7 @@ def _knows(admin: AdminClient, brokers: int) -> bool:
 
 
 def pause(folder: Path) -> None:
-    """Freeze every node of a cluster, so that other measurements can use both cores alone."""
+    """Freeze every node of a cluster, so that other measurements can use both cores without it."""
     _signal_all(folder, signal.SIGSTOP)
 
 
@@ -126,5 +128,6 @@ def resume(folder: Path) -> None:
 
 def _signal_all(folder: Path, number: signal.Signals) -> None:
     for path in folder.glob("*/pid"):
-        with suppress(ProcessLookupError):  # the process has ended by itself, which the user of the cluster will notice
+        # the process has ended by itself, which the code that uses the cluster will notice
+        with suppress(ProcessLookupError):
             os.kill(int(path.read_text()), number)

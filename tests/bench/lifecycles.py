@@ -1,6 +1,6 @@
 """Comparisons in which clusters start or lose a broker: the time of a start, and the cost of a broker's death.
 
-No other cluster runs meanwhile, and both ours and Kafka's have their default timeouts.
+No other cluster runs meanwhile. Our cluster and Kafka's have their default timeouts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VALUE = bytes(1000)
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Rows that are measured together on one side, ours or Kafka's."""
+    """Rows that are measured together on one cluster, ours or Kafka's."""
 
     key: str
     rows: tuple[Row, ...]
@@ -46,7 +46,7 @@ def _start(side: str) -> Figures:
 
 def _started_s(side: str, *, is_single: bool) -> float:
     """Return the time from the start command until every broker reports all brokers. Kafka's folders are formatted
-    before."""
+    before the start command."""
     brokers = 1 if is_single else 3
     port = free_port()
     bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(brokers))
@@ -81,7 +81,7 @@ def _acknowledged(cluster: LocalCluster) -> list[float]:
     """Kill the partition's leader during a steady stream of records. Return the time at which each record was
     acknowledged. The stream ends three seconds after acknowledgements resume.
 
-    The producer does not linger. When its only connection ends with no request in flight, librdkafka 2.16 marks its
+    The producer does not linger. If its only connection ends while no request is in flight, librdkafka 2.16 marks its
     metadata as outdated, but requests new metadata only at its next timer of 1 s."""
     times: list[float] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
@@ -126,7 +126,7 @@ LIFECYCLES = (
 
 
 def play(lifecycles: Iterable[Lifecycle], names: list[str], rounds: int, results: Results) -> None:
-    """Measure one side after the other, in reverse order in every second round. Failures are recorded in the
+    """Measure one cluster after the other, in reverse order in every second round. Failures are recorded in the
     results."""
     for lifecycle in lifecycles:
         for index in range(rounds):

@@ -1,9 +1,11 @@
 """`python -m tests.bench.metadata [small] [big] [one] [restart]`: measure the cost of topics, up to 100,000 partitions.
 
-`small`: CreateTopics one by one, back to back, and 500 at once. `big`: 100,000 partitions in 100 topics; `one`: in one
-topic. Both measure creation, image and snapshot, and kill -9 of a broker that leads a third. `restart`: a broker of
-three with 5,000 partitions. Three controllers and three brokers run as processes; nothing else should run on the
-machine.
+- `small`: CreateTopics with one topic at a time, many one after another, and 500 at once.
+- `big`: 100,000 partitions in 100 topics; `one`: in one topic. Each measures creation, image and snapshot, and kill -9
+  of a broker that leads a third.
+- `restart`: restarts of one of three brokers with 5,000 partitions.
+
+Three controllers and three brokers run as processes; nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ SMALL_ROWS = (
 
 
 def small_figures(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """Measure the creation of topics with one partition, until the response and until they are visible: one at a time,
-    many in a row, and many at once."""
+    """Measure the creation of topics with one partition: one at a time, many in a row, and many at once. Each time is
+    measured until the response and until the topics are visible."""
     share = min(1.0, amounts.megabytes / Amounts().megabytes)
     in_a_row, mark = max(20, int(TOPICS_IN_A_ROW * share)), secrets.token_hex(4)
     admin = Admin(cluster.addresses[0])
@@ -162,7 +164,7 @@ def _kill_lines(name: str, cluster: LocalCluster) -> list[Line]:
 
 
 class Asker(threading.Thread):
-    """Requests a decision of the active controller again and again, and records the time of each response, from any
+    """Requests decisions of the active controller in a loop, and records the time of each response, from any
     controller."""
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -207,8 +209,8 @@ def _active_controller(cluster: LocalCluster) -> Address:
 
 
 def _settle(cluster: LocalCluster) -> float:
-    """Return the seconds until the brokers use less than a fifth of a core. Before, they create a hundred thousand
-    folders each."""
+    """Wait until the brokers use less than a fifth of a core, and return the seconds. Before that, they create a
+    hundred thousand folders each."""
     began = time.monotonic()
     while time.monotonic() - began < SETTLE_SECONDS_MAX:
         before = cluster.cpu_seconds()
@@ -224,8 +226,8 @@ def _resident_mb(pids: tuple[int, ...]) -> float:
 
 
 def restart() -> list[Line]:
-    """Restart a broker of a cluster with 5,000 partitions, after a clean stop and after kill -9. Measure until it leads
-    its share."""
+    """Restart a broker of a cluster with 5,000 partitions, after a clean stop and after kill -9. Measure the time until
+    it leads its share of the partitions."""
     with running() as cluster:
         admin = Admin(cluster.addresses[0])
         admin.create_topics(["many"], partitions=RESTART_PARTITIONS, replication_factor=1)
@@ -249,7 +251,7 @@ def restart() -> list[Line]:
 
 
 def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
-    """Return the seconds from the start command until the broker itself reports a leader for every partition."""
+    """Return the seconds from the start command until the restarted broker reports a leader for every partition."""
     end()
     time.sleep(1.5)
     began = time.monotonic()
@@ -268,7 +270,8 @@ def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
 
 
 def large_figures() -> Iterator[tuple[tuple[Row, ...], Figures]]:
-    """Return the figures of ours for a hundred thousand partitions and for restarts, for the comparison's table."""
+    """Return the figures of our cluster for a hundred thousand partitions and for restarts, for the comparison's
+    table."""
     for line in (*large(100), *large(1), *restart()):
         goal = None if line.target is None else Goal(line.target)
         yield (Row(line.name, line.name, line.unit, line.more_is_better, goal),), {line.name: line.figure}

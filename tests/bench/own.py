@@ -1,7 +1,7 @@
 """The lines of the quick benchmark: figures of our brokers and of bare loops, each with its target and its alarm value.
 
 The bare loop of a line runs right before and right after the line, because the machine's speed varies. Targets and
-alarm values are those of the design; `REFERENCE` has the bare loop's figures for which the alarm values were set.
+alarm values are part of the design; `REFERENCE` has the bare loop's figures for which the alarm values were set.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ PARTITIONS = 6
 KILOBYTE = 1000
 LESS_IS_BETTER = False
 CHAIN_MORE = 4
-LARGE_ROUNDS = 7
 """Factor by which a bare chain gets more pipelined requests; it would otherwise finish in a tenth of a second."""
+LARGE_ROUNDS = 7
+"""Number of short rounds in which requests of 1 MB are measured."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The bare loops' figures on the machine for which the alarm values were set, where they were recorded; otherwise
-    the best figures of machines of its kind."""
+    """The bare loops' figures on the machine for which the alarm values were set. Where none was recorded, the figure
+    is the best one of machines of its kind."""
 
     append: bare.Bulk
     replicate: bare.Bulk
@@ -73,7 +74,7 @@ THREE_REPLICAS = Bulk(
 
 
 def _first(megabytes: int) -> int:
-    """Return the data that is produced before a bulk line is measured."""
+    """Return the data that is produced before this bulk line is measured."""
     return max(1, megabytes // 7)
 
 
@@ -104,7 +105,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Figures with one request in flight: the seconds of each request, and CPU microseconds per request."""
+    """Figures of a run with one request in flight: the seconds of each request, and CPU microseconds per request."""
 
     p50_ms: float
     p99_ms: float
@@ -131,7 +132,7 @@ class Chains:
 
 
 def alone(cpu_seconds: Callable[[], float], address: tuple[str, int], frame: frames.Frame, total: int) -> Alone:
-    """Send one request at a time, again and again, and return the figures."""
+    """Send one request at a time in a loop, and return the figures."""
     cpu_s = cpu_seconds()
     times = [1000 * one for one in frames.run(address, frame, connections=1, window=1, total=total).latencies]
     return Alone(percentile(times, 0.5), percentile(times, 0.99), 1e6 * (cpu_seconds() - cpu_s) / total)
@@ -146,7 +147,7 @@ def between(loop: Callable[[], float], measure: Callable[[], float]) -> tuple[fl
 
 
 def between_chains(chains: Chains, total: int, measure: Callable[[], Result]) -> tuple[Result, Alone]:
-    """Run `measure` between two runs of the bare chain, with one request in flight."""
+    """Run `measure` between two runs of the bare chain, each with one request in flight."""
     before = chains.alone(total)
     measured = measure()
     after = chains.alone(total)
@@ -252,9 +253,9 @@ class Own:
             yield Line(name, "/s", rate, target, alarm, bare=beside, reference=limits[replicas])
 
     def _large(self, cluster: LocalCluster) -> Line:
-        """Send requests of 1 MB, compared with the bare loop. The figure is already a ratio, so its alarm value is not
-        scaled. It is the median of short rounds, because a round in which the host must provide memory pages is several
-        times slower."""
+        """Send requests of 1 MB, and divide the rate by that of the bare loop. Because the figure is a ratio already,
+        its alarm value is not scaled. The figure is the median of short rounds: a round in which the host must provide
+        memory pages is several times slower."""
         cluster.create_topic("large", partitions=1, replication_factor=1)
         frame = frames.produce_frame("large", bytes(1_000_000), acks=1)
         address = cluster.leader_address("large")
@@ -270,7 +271,7 @@ class Own:
         return Line("RF 1, 1 MB requests, of the bare loop", "%", share, 85, 70)
 
     def _prebuilt_alone(self, cluster: LocalCluster) -> Iterator[Line]:
-        """Measure one prebuilt request in flight, without the cost of a client library."""
+        """Measure prebuilt requests, one in flight at a time, without the cost of a client library."""
         cluster.create_topic("alone", partitions=1, replication_factor=3)
         cluster.wait_in_sync("alone", 3)
         frame, address = frames.produce_frame("alone", bytes(100), acks=-1), cluster.leader_address("alone")
@@ -298,7 +299,7 @@ class Own:
             yield Line(name, "ms", figure, target, alarm, LESS_IS_BETTER, bare_ms, reference_ms)
 
     def _rated(self, cluster: LocalCluster) -> Iterator[Line]:
-        """Send 2,000 records a second, each in its own request, to the topic of the lines measured before."""
+        """Send 2,000 records a second, each in a separate request, to the topic of the lines measured before."""
         rated, beside = between_chains(
             self._chains,
             self._amounts.alone,

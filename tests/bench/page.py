@@ -39,8 +39,7 @@ the machine.
 
 
 def write(results: Results, rounds: int, path: Path = PAGE, *, share: float = 1) -> None:
-    """Write the page, and its picture next to it. `share` is the share of each line's full amount of work that was
-    done."""
+    """Write the page, and its picture next to it. `share` is the share of the full amount of work that was done."""
     path.write_text(render(results, rounds, share=share))
     draw(results, path.with_suffix(".svg"))
 
@@ -63,7 +62,7 @@ def render(results: Results, rounds: int, *, share: float = 1) -> str:
 
 
 def _targets(results: Results) -> str:
-    """Return how many targets there are, and how many are met."""
+    """Return the number of targets, and how many of them are met."""
     met = [outcome.is_met for outcome in results.outcomes.values() if outcome.row.goal is not None]
     unknown = f", {met.count(None)} not measured" if None in met else ""
     why = "" if all(met) else " What is not met is explained in [performance](performance.md)."

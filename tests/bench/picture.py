@@ -23,14 +23,14 @@ CURVES = (
 
 
 def times_ahead(outcome: Outcome) -> float | None:
-    """Return the factor by which ours is better: above 1, ours is faster or needs less."""
+    """Return the factor by which our figure is better: above 1, ours is faster or needs less."""
     if not outcome.ratio:
         return None
     return outcome.ratio if outcome.row.more_is_better else 1 / outcome.ratio
 
 
 def draw(results: Results, path: Path) -> None:
-    """Draw an SVG file: one bar for each figure that both sides have, and the curves."""
+    """Draw an SVG file: one bar for each figure that both clusters have, and the curves."""
     prefixes = tuple(prefix for prefix, _ in CURVES)
     bars = [
         (outcome, ahead)

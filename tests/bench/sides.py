@@ -1,9 +1,9 @@
-"""Two clusters, of which one runs while the other is frozen, and the rounds of measurements between them.
+"""Two clusters that run in turn, with the other one frozen, and the rounds of measurements on them.
 
-Both clusters have the same settings: sessions and ISR membership survive however long a cluster is frozen. The
-controllers of a cluster hold a new election when it resumes, because their timeouts are the defaults. (With longer
-timeouts, a quorum that is started on a busy machine may wait for a leader that has resigned.) So a cluster counts as
-awake once it has accepted records for a new topic.
+The two clusters have the same settings, with which sessions and ISR membership survive however long a cluster is
+frozen. The controllers of a cluster hold a new election when it resumes, because their timeouts are the defaults. (With
+longer timeouts, a quorum that is started on a busy machine may wait for a leader that has resigned.) So a cluster
+counts as awake when it has accepted records for a new topic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.stages.started_clusters import LocalCluster, running
 PATIENCE_MS = 3_600_000
 PATIENT = tuple(f"{key}={PATIENCE_MS}" for key in ("broker.session.timeout.ms", "replica.lag.time.max.ms"))
 ON_BOTH = (*PATIENT, "min.insync.replicas=1")
-"""Settings of both clusters that are Kafka's defaults, and that `kraft up` has only with --profile kafka."""
+"""Settings of both clusters that are Kafka's defaults, but that `kraft up` uses only with --profile kafka."""
 CANARY_REQUESTS = 200
 SETTLE_S = 1.0
 AWAKE_SECONDS_MAX = 60
@@ -42,8 +42,8 @@ class Side:
 
     @contextmanager
     def awake(self) -> Iterator[LocalCluster]:
-        """Let the cluster run within the block. Before the block starts, pending writes of the other cluster are on
-        disk, and this cluster has answered produce requests."""
+        """Let the cluster run within the `with` block. Before the block starts, the frozen cluster's pending writes are
+        on disk, and this cluster has answered produce requests."""
         os.sync()
         resume(self.cluster.folder)
         try:
@@ -94,8 +94,8 @@ def _started(name: str, is_single: bool) -> AbstractContextManager[LocalCluster]
 
 
 def play(contests: Iterable[Contest], sides: list[Side], amounts: Amounts, rounds: int, results: Results) -> None:
-    """Run the rounds of every contest: the bare loop, one cluster, the other; in reverse order in every second round. A
-    failure is recorded in the results, and the next contest continues."""
+    """Run the rounds of every contest: the bare loop, one cluster, the other cluster; in reverse order in every second
+    round. A failure is recorded in the results, and the next contest continues."""
     for contest in contests:
         with results.noting_failure(contest.key, contest.rows):
             _play_one(contest, sides, amounts, rounds, results)

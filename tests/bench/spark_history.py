@@ -83,7 +83,7 @@ class Writer:
 
 
 def write_log(folder: Path, count: int, changes_a_batch: int) -> int:
-    """Write the log, and return its end offset."""
+    """Write the log to a folder, and return its end offset."""
     log = folder / "__cluster_metadata-0"
     log.mkdir(parents=True)
     writer = Writer(log)

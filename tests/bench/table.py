@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure. If `more_is_better` is true, a figure below `alarm` is bad, else one above it. If `alarm` is None, no
-    figure is bad."""
+    """One figure of the benchmark. If `more_is_better` is true, a figure below `alarm` is bad, otherwise a figure above
+    it. If `alarm` is None, no figure is bad."""
 
     name: str
     unit: str
@@ -19,10 +19,10 @@ class Line:
     alarm: float | None
     more_is_better: bool = True
     bare: float | None = None
-    """Figure of the bare loop that does the same work without Kafka, measured right before and after. On a slow machine
-    or day both figures are worse, so their ratio shows our part."""
+    """Figure of the bare loop that does the same work without a broker, measured right before and after. On a slow
+    machine both figures are worse, so their ratio shows the broker's part."""
     reference: float | None = None
-    """Figure of the bare loop on the machine and day for which `alarm` was set."""
+    """Figure of the bare loop at the time and on the machine for which `alarm` was set."""
 
     @property
     def scaled_alarm(self) -> float | None:
@@ -44,8 +44,8 @@ class Line:
 
     @property
     def of_bare(self) -> str:
-        """Return the figure compared with the bare loop: a rate as a share of the loop's rate, a time as a multiple of
-        its time."""
+        """Return the figure relative to the bare loop: a rate as a share of the loop's rate, a time as a multiple of
+        the loop's time."""
         if not self.bare:
             return ""
         ratio = self.figure / self.bare
@@ -78,7 +78,7 @@ class Line:
 
 
 def median_of(lines: list[Line]) -> Line:
-    """Return one line for several rounds: with the median of its figures, and the median of the bare loop's."""
+    """Return one line for several rounds, with the median of its figures and the median of the bare loop's figures."""
     bare = [line.bare for line in lines if line.bare is not None]
     return replace(
         lines[0],
@@ -88,8 +88,9 @@ def median_of(lines: list[Line]) -> Line:
 
 
 def calmest_of(lines: list[Line]) -> Line:
-    """Return one line for several attempts: the best one that is not past its alarm value, or the best of all if each
-    is. Other work on the host only makes a figure worse, while a defect of ours is in every attempt."""
+    """Return one line for several attempts: the best one that is not past its alarm value, or the best of all if every
+    one is past it. Other work on the host only makes a figure worse, while a defect of ours appears in every attempt.
+    """
     return max(lines, key=lambda line: (not line.is_alarming, line.figure if line.more_is_better else -line.figure))
 
 

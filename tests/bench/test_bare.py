@@ -1,4 +1,4 @@
-"""The bare loops finish, and count the CPU time of all processes that do a broker's work."""
+"""Each bare loop ends, and counts the CPU time of all processes that do a broker's work."""
 
 import json
 import subprocess

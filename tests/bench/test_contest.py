@@ -55,7 +55,7 @@ def results() -> Results:
     return found
 
 
-def test_a_benchmark_curve_has_only_rows_of_its_prefix() -> None:
+def test_a_benchmark_curve_has_only_the_rows_whose_key_begins_with_its_prefix() -> None:
     found = results()
     found.add((Row("partitions-cpu-1", "curve", "s"),), OURS, {"partitions-cpu-1": 5.0})
     assert list(found.curve("partitions-", OURS)) == [(1, 400.0), (10, 40.0), (100, 4.0)]

@@ -1,4 +1,4 @@
-"""The properties of Apache Kafka's nodes."""
+"""The configuration of Apache Kafka's nodes in the benchmark."""
 
 from pathlib import Path
 

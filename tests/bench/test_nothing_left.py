@@ -1,4 +1,4 @@
-"""Nothing remains of the benchmark's clusters, frozen or not, however the process that started them ends."""
+"""Clean-up of the benchmark's clusters: no process or file remains, frozen or not, however the benchmark ends."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ with sides.both(sys.argv[2:], is_single=sys.argv[1] == "single"):
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Processes and files of a command. They are found by a mark in the environment, which children inherit. Processes
-    that overwrite their environment with a title are found by the folder of the command's temporary files."""
+    """The processes and files of a command. Processes are found by a mark in the environment, which children inherit,
+    or, if they overwrite their environment with a title, by the folder of the command's temporary files."""
 
     mark: str
     folder: Path
@@ -116,7 +116,9 @@ def test_a_frozen_cluster_node_ends_after_a_signal_to_the_benchmark(traces: Trac
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_frozen_node_ends_although_signals_interrupt_the_clean_up(traces: Traces, number: signal.Signals) -> None:
+def test_a_frozen_benchmark_node_ends_although_signals_interrupt_the_clean_up(
+    traces: Traces, number: signal.Signals
+) -> None:
     """`timeout make bench` sends SIGTERM to the whole group, and make forwards it, so the signal arrives more than
     once."""
     with _started(traces, "-c", STAND_IN, "single", OURS) as bench:
@@ -137,11 +139,13 @@ def test_six_frozen_nodes_end_after_a_signal_to_the_benchmark(traces: Traces, nu
 
 @pytest.mark.interop
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_frozen_nodes_of_both_sides_end_after_a_signal(traces: Traces, number: signal.Signals) -> None:
+def test_frozen_nodes_of_our_and_kafkas_cluster_end_after_a_signal_to_the_benchmark(
+    traces: Traces, number: signal.Signals
+) -> None:
     _end_while_frozen(traces, number, 2, "single", OURS, KAFKA)
 
 
-def test_a_frozen_node_ends_after_an_exception(traces: Traces) -> None:
+def test_a_frozen_benchmark_node_ends_after_an_exception_in_the_benchmark(traces: Traces) -> None:
     with _started(traces, "-c", STAND_IN, "single", OURS) as bench:
         bench.communicate("fail\n", timeout=SECONDS_MAX)
         assert bench.returncode == 1

@@ -1,4 +1,4 @@
-"""The Spark section of the page of benchmarks is made from the stored figures."""
+"""The Spark section of the benchmark page, which is made from the stored figures."""
 
 from __future__ import annotations
 

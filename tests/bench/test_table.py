@@ -1,4 +1,4 @@
-"""A figure counts as alarming only if it is past its alarm value and the machine is not just slow."""
+"""Alarms: a figure raises an alarm only if it is past its alarm value and the machine is not just slow."""
 
 from collections.abc import Callable, Iterable
 
@@ -63,7 +63,8 @@ def test_the_benchmark_table_shows_both_alarm_values() -> None:
 
 
 def measuring(*rounds: list[Line]) -> tuple[Callable[[], list[Line]], list[list[Line]]]:
-    """Return a function that returns these rounds one by one, and the list of rounds that it has not returned yet."""
+    """Return a function that returns these rounds one by one, and the list of the rounds that it has not returned
+    yet."""
     left = list(rounds)
     return lambda: left.pop(0), left
 

@@ -16,7 +16,7 @@ LESS = False
 """Argument for a row in which a lower figure is better."""
 SMALL_BYTES = 100
 SMALL_SHARE = 5
-"""Factor by which the number of small records is reduced, because they take the client longer."""
+"""Factor by which fewer small records are sent, because they take the client longer."""
 WARM_BATCHES = {"batch.size": 131_072, "linger.ms": 5}
 WARM_MEGABYTES, WARM_SMALL_MEGABYTES = 2_000, 400
 READ_TOPIC = "read"
@@ -29,7 +29,7 @@ Amount = Callable[[Amounts], int]
 
 
 def replicas_of(cluster: LocalCluster) -> int:
-    """Return the number of brokers."""
+    """Return the cluster's number of brokers, which is the replication factor of the topics."""
     return len(cluster.broker_pids)
 
 
@@ -46,7 +46,7 @@ def fresh_topic(cluster: LocalCluster, *, partitions: int) -> str:
 
 
 def warm(cluster: LocalCluster, amounts: Amounts) -> None:
-    """Run the work that a fresh JVM needs before its figures are meaningful: large batches, small records, single
+    """Run the work that a new JVM needs before its figures are meaningful: large batches, small records, single
     requests."""
     share = amounts.megabytes / Amounts().megabytes
     for size, megabytes in ((KILOBYTE, WARM_MEGABYTES), (SMALL_BYTES, WARM_SMALL_MEGABYTES)):
@@ -87,7 +87,7 @@ def _whole(amounts: Amounts) -> int:
 
 
 def _produce(key: str, size: int, amount: Amount) -> Callable[[LocalCluster, Amounts], Figures]:
-    """Produce by librdkafka with its defaults; memory is touched before, as before the bare loop."""
+    """Produce with librdkafka's defaults. Memory is touched before, as before the bare loop."""
 
     def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
         topic, megabytes, acks = fresh_topic(cluster, partitions=PARTITIONS), amount(amounts), acks_of(cluster)
@@ -120,7 +120,7 @@ def _prepare_reads(cluster: LocalCluster, amounts: Amounts) -> None:
 
 
 def _consume(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """Consume the same records with librdkafka by assignment, and with Java as the only member of a group."""
+    """Consume the same records twice: with librdkafka by assignment, and with Java as the only member of a group."""
     suffix = f"rf{replicas_of(cluster)}"
     bare.touch_memory(11 * amounts.megabytes // 10)
     ours = clients.consume(cluster, READ_TOPIC, partitions=PARTITIONS, size=KILOBYTE)
@@ -202,7 +202,7 @@ def _rated(cluster: LocalCluster, amounts: Amounts) -> Figures:
 
 
 def _partitions(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """Spread the same records over an increasing number of partitions."""
+    """Produce the same records to an increasing number of partitions."""
     found: Figures = {}
     for count in PARTITION_CURVE:
         topic, megabytes = fresh_topic(cluster, partitions=count), max(5, amounts.replicated_megabytes // CURVE_SHARE)
@@ -289,4 +289,4 @@ THREE_BROKERS = (
     Contest("metadata", metadata.SMALL_ROWS, metadata.small_figures),
     Contest("cold", cold.ROWS, cold.measure, rounds_max=1),
 )
-"""Contests on three controllers and three brokers; those that use much disk space come last."""
+"""Contests on three controllers and three brokers; contests that use much disk space come last."""

@@ -1,4 +1,4 @@
-"""Process-wide state that every test of the broker restores."""
+"""Fixtures that restore process-wide state after each test of the broker."""
 
 from __future__ import annotations
 

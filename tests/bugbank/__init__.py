@@ -2,6 +2,6 @@
 (twin) that replaces the original.
 
 A mutation is a bug with its twins; production code has no trace of it. Each mutation has a directed schedule that
-exposes it, and most have a swarm, which finds it by random seeds. `make bugbank` runs them all and writes
-docs/bugbank.md.
+exposes it. Most also have a swarm: a random schedule that exposes the bug for some of its seeds. `make bugbank` runs
+them all and writes docs/bugbank.md.
 """

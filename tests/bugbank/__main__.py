@@ -18,12 +18,12 @@ from tests.bugbank.matrix import render as render_matrix
 from tests.bugbank.mutation import Mutation
 from tests.bugbank.page import PAGE, render
 from tests.bugbank.refreshing import refresh
-from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
+from tests.sim.cluster.test_rules_of_failure_detection import CLAUSES
 
 
 def main() -> int:
-    """Run the campaign. Return 0 if all bugs were caught; 1 if a mutation or the bug of a clause was missed, or if the
-    unchanged code failed."""
+    """Run the campaign. Return 0 if all bugs were caught. Return 1 if a mutation, or a bug planted against a rule of
+    fast failure detection, was missed, or if the unchanged code failed."""
     parser = argparse.ArgumentParser(prog="make bugbank", description="Plant every bug of the bank and catch it.")
     parser.add_argument("--only", default="", help="ids, separated by commas; writes no page")
     parser.add_argument("--ranges", type=int, default=1, help="seed ranges per mutation")
@@ -39,7 +39,7 @@ def main() -> int:
         metavar="TEST",
         help="check whether twins whose originals have changed are caught, record the present originals, and stop; "
         "TEST: one that plants something new, such as tests/raft/test_planted_bugs.py::"
-        "test_checks_catch_a_commit_by_count_of_an_older_epoch",
+        "test_checks_catch_a_record_of_an_older_epoch_committed_by_counting_replicas",
     )
     options = parser.parse_args()
     if options.digests is not None:
@@ -61,9 +61,9 @@ def main() -> int:
 
 
 def catch_clauses() -> bool:
-    """Run the tests of fast failure detection with the bug of each clause. Return whether they catch all. pytest prints
+    """Run the tests of fast failure detection with the bug of each rule. Return whether they catch all. pytest prints
     how many bugs there were, and how long it took."""
-    print(f"the {len(CLAUSES)} clauses of fast failure detection:", flush=True)
+    print(f"the {len(CLAUSES)} rules of fast failure detection:", flush=True)
     files = sorted({file for bugs in CLAUSES.values() for file, _ in bugs})
     command = [sys.executable, "-m", "pytest", "-q", *(f"tests/{file}" for file in files)]
     return subprocess.run(command, check=False, cwd=Path(__file__).parents[2]).returncode == 0

@@ -1,5 +1,5 @@
-"""The campaign: for each mutation, run its directed schedule, and then seeds until the first kill. Before each run with
-the bug, the same run without the bug must succeed.
+"""The campaign: for each mutation, run its directed schedule, and then its random schedule with one seed after the
+other until a run catches the bug. Before each run with the bug, the same run without the bug must succeed.
 
 Results are stored in `build/bugbank.json` under a digest of all the code. So an interrupted campaign continues, and a
 campaign after a change of the code starts over.
@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 STATE = ROOT / "build" / "bugbank.json"
 CODE = ("kraft", "broker", "client", "sim", "tests")
 SEEDS_CORE, SEEDS_CLUSTER = 40, 8
-"""Number of seeds in a range. Runs of cores take a fraction of a second, and runs of clusters take seconds."""
+"""Numbers of seeds in a range, for schedules of raft cores and for schedules of clusters. A run of cores takes a
+fraction of a second, a run of clusters takes seconds."""
 RANGE_STEP = 10_000
 DIRECTED_SEED = 1
 
@@ -33,8 +34,8 @@ class FalseAlarm(Exception):
 
 @dataclass(slots=True)
 class Kill:
-    """The first kill in one seed range. `seeds` is the number of seeds that were needed; 0 if the bug was not caught in
-    the range."""
+    """The first run in one seed range that caught the bug. `seeds` is the number of seeds that were needed; 0 if no run
+    of the range caught it."""
 
     seeds: int
     checks: tuple[str, ...] = ()
@@ -43,9 +44,9 @@ class Kill:
 
 @dataclass(slots=True)
 class Verdict:
-    """Result of one mutation. `alarm` is the reason why a failure does not count as a kill. Either the code fails
-    without the bug, or the twin does not fit the code, or checks failed in the directed schedule that do not guard
-    against this bug."""
+    """Result of one mutation. `alarm` is the reason why a failure does not count as catching the bug. Either the code
+    fails without the bug, or the twin does not fit the code, or checks failed in the directed schedule that do not
+    guard against this bug."""
 
     id: str
     directed: Kill
@@ -67,7 +68,7 @@ def say_now(line: str) -> None:
 
 
 class Campaign:
-    """Judges mutations by their schedules, and stores the results."""
+    """Runs the schedules of mutations, decides whether each bug is caught, and stores the verdicts."""
 
     def __init__(self, *, ranges: int = 1, fresh: bool = False, say: Callable[[str], None] = say_now) -> None:
         self._ranges = ranges
@@ -105,7 +106,7 @@ class Campaign:
         return verdict
 
     def _hunt(self, mutation: Mutation, schedule: Schedule, seeds: Iterable[int]) -> Kill:
-        """Run the seeds of one range until the first kill."""
+        """Run the seeds of one range until a run catches the bug."""
         spent = 0.0
         for count, seed in enumerate(seeds, start=1):
             self._require_clean(schedule, seed)

@@ -74,7 +74,7 @@ def an_answer_is_lost_and_the_leader_changes(seed: int) -> None:
 
 
 def _judge_without_state(story: Play) -> None:
-    """Answer OUT_OF_ORDER_SEQUENCE_NUMBER to a batch that is in the log, from a broker that has no producer state."""
+    """Let a broker without producer state answer OUT_OF_ORDER_SEQUENCE_NUMBER to a batch that is in the log."""
     story.take()
     batch_sent, _ = story.wire.popleft()
     story.producer.answered(batch_sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

@@ -1,4 +1,4 @@
-"""Schedules for whole clusters in a world, under all checks of the simulator; and its seeds as a swarm."""
+"""Schedules for whole simulated clusters, with all checks of the simulator. Its random runs are the swarm."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def accidental_unclean_election(plant: Planting) -> None:
     "B39",
     "a broker that lost its tail returns and stays in sync",
     part=PART,
-    # M6: a registration leaves the broker fenced, so an inactive broker is in sync.
+    # M6: a registration leaves the broker fenced, so a member of the ISR is inactive.
     expected=("M16", "D18", "D1", "M6"),
     directed=play.a_follower_loses_its_tail,
     swarm=play.control_plane,

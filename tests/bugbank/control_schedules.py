@@ -1,7 +1,7 @@
 """Schedules for the controller: decisions on a small cluster of plain values, and the command queue around them.
 
 The swarm draws commands at random. The records of each decision are compared with the image before it. The rules for
-this comparison are written here a second time.
+this comparison are written here independently of the code under test.
 """
 
 from __future__ import annotations

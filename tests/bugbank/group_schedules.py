@@ -28,7 +28,7 @@ RETENTION_MS = 60_000
 
 
 class NamedTrial(Trial):
-    """A trial in which each assertion has the name of its check."""
+    """A trial of a group coordinator in which each assertion has the name of the check that it stands for."""
 
     def assigned(self, client: Client, assignment: bytes) -> None:
         try:
@@ -89,7 +89,7 @@ def a_coordinator_dies(seed: int) -> None:
 
 
 def the_partition_has_moved(seed: int) -> None:
-    """Let another broker lead the offsets partition, while members still send requests to this one."""
+    """Let another broker lead the offsets partition, while members still send requests to the former coordinator."""
     bench = Bench()
     (member,) = bench.stable(None)
     generation = bench.group.generation
@@ -137,7 +137,7 @@ def a_static_member_is_replaced(seed: int) -> None:
 
 
 def _claims(assignor: StickyAssignor | CooperativeStickyAssignor, *claims: tuple[str, int]) -> list[SubscribedMember]:
-    """Return members that all claim partition 0, each since another generation."""
+    """Return members that all claim partition 0, each with another generation."""
     found = []
     for name, generation in claims:
         owned: tuple[TopicPartition, ...] = (("orders", 0),)

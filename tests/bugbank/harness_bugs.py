@@ -1,4 +1,4 @@
-"""Mutations of the test harness: X01 to X10. They replace code of the simulator and its checks."""
+"""Mutations of the test harness (X01 to X10): they replace code of the simulator and of its checks."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def partitions_drop(plant: Planting) -> None:
     no_swarm=NO_SEEDS,
 )
 def one_draw_without_a_seed(plant: Planting) -> None:
-    """Draw from a generator that was created outside the world, so no tripwire detects it."""
+    """Draw from a generator that was created outside the simulated world, where no guard against real randomness
+    detects it."""
     original, unseeded = FakeDisk.sync, random.Random()
 
     async def twin(self: FakeDisk, file: File) -> None:

@@ -18,7 +18,7 @@ from tests.bugbank.mutation import MUTATIONS, Violation, require
 from tests.raft.test_fast_elections import settled
 from tests.raft.test_majority_without_the_others import left_alone
 from tests.sim.check.test_each_check_can_fail import CASES, run
-from tests.sim.workload.test_judge import CANARIES, finished
+from tests.sim.workload.test_final_reader import CANARIES, finished
 from tests.sim.world import test_links_and_clocks
 from tests.stages import world_scenario as scenario
 
@@ -39,19 +39,19 @@ def _commits(first: ErrorCode, second: ErrorCode, read: int) -> set[str]:
 
 
 def an_open_outcome(seed: int) -> None:
-    """Commit with a timeout, so that the offset may have been written: reading it is correct."""
+    """Let a commit time out, so that its offset may have been written: a later read of the offset is correct."""
     fired = _commits(ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE, 4)
     require("clean run", not fired, f"{fired} fire on a clean run")
 
 
 def a_definite_outcome(seed: int) -> None:
-    """Reject a commit: reading its offset is wrong."""
+    """Reject a commit: a later read of its offset is wrong."""
     fired = _commits(ErrorCode.ILLEGAL_GENERATION, ErrorCode.NONE, 4)
     require("canary", "G3" in fired, "a refused commit was read, and nothing fires")
 
 
 def spoiled_histories(seed: int) -> None:
-    """Break one guarantee at a time in the history of a good run. The final reader's judge must name this guarantee."""
+    """Break one guarantee at a time in the history of a good run. The check of the history must name this guarantee."""
     for check, spoil in CANARIES.items():
         workload, final = finished()
         spoil(workload, final)
@@ -77,7 +77,7 @@ def no_survivors_of_power_losses(seed: int) -> None:
 
 
 def no_survivor_outside_the_core(seed: int) -> None:
-    """Plant a pre-vote that raises epochs. It disturbs a settled quorum only if the candidate never receives a message,
+    """Plant a pre-vote that raises epochs. It disturbs a working quorum only if the candidate never receives a message,
     and no safety check detects that."""
     (disruptive,) = [one for one in MUTATIONS if one.id == "B15"]
     alone = _follower_goes_deaf(seed)
@@ -91,7 +91,7 @@ def no_survivor_outside_the_core(seed: int) -> None:
 
 
 def _follower_goes_deaf(seed: int) -> CoreAlone:
-    """Return a run in which a follower is cut off and the leader is in the core."""
+    """Return a run in which one voter receives no messages, and the leader is one of the other voters."""
     for number in range(10):
         alone = left_alone(10 * seed + number, OutsideFault.DEAF)
         if alone.is_led():

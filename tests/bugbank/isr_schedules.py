@@ -27,7 +27,7 @@ ROUNDS_MAX = 20
 
 
 def leaders(seed: int) -> None:
-    """Take a leader, and a simple model that has the content of every log, through random steps."""
+    """Drive a leader, and a simple model that has the content of every log, through random steps."""
     try:
         run_steps(seed)
     except Disagreement as error:

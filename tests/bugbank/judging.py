@@ -1,5 +1,5 @@
-"""Run one schedule and report the checks that failed. A run that takes too long is stopped, which does not count as a
-catch.
+"""Run one schedule and report the checks that failed. A run that takes too long is stopped, which does not count as
+catching the bug.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ STATE = Path(__file__).parents[2] / "build" / "bugbank-matrix.json"
 SEEDS = 20
 FIRST_SEED = 1
 LOST = "L10"
-"""Safety check that has the letter of progress checks: an acknowledged record is lost."""
+"""Code of the check that an acknowledged record is not lost. It has the letter of the progress checks (L), but it
+checks safety."""
 HEADING = "## In whole nodes, under the default swarm"
 Judge = Callable[[Schedule, int], Outcome]
 

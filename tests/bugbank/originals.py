@@ -125,7 +125,7 @@ def _digest(original: Any) -> str:
 
 
 def _code(source: str) -> str:
-    """Return what the source does: without docstrings, comments and layout, which do not change a bug."""
+    """Return the code of a source without docstrings, comments and layout, which do not change a bug."""
     tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         for statements in (getattr(node, "body", None), getattr(node, "orelse", None)):

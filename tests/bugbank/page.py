@@ -10,36 +10,36 @@ from statistics import median
 from tests.bugbank.bank import NOT_OPEN
 from tests.bugbank.campaign import Kill, Verdict, name_of
 from tests.bugbank.mutation import Mutation
-from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
+from tests.sim.cluster.test_rules_of_failure_detection import CLAUSES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bugbank.md"
 
 HEAD = """# Bug bank
 
-Known ways to get consensus, replication, groups and clients wrong, planted one at a time into this code, and what
-caught each. A mutation is a replaced function in `tests/bugbank`; the code itself knows nothing of it. Each has a
-*directed* schedule that exposes it, and most a *swarm*: random runs by seed, of which the first that fails counts. The
-same runs pass without the bug.
+Known errors in consensus, replication, groups and clients, each planted alone into this code, and the checks that
+caught it. A mutation replaces functions by others that are in `tests/bugbank`; the code itself has no trace of it. Each
+mutation has a *directed* schedule that exposes it. Most also have a *swarm*: random runs by seed, of which the first
+that fails counts. The same runs pass without the bug.
 
-`make bugbank` runs the campaign and writes this page; it goes on where it was interrupted as long as no code changes.
-`make bugbank RANGES=5` takes five ranges of seeds for each, `make bugbank ONLY=B01,B06` some of them. It fails if a
-mutation is missed, if a check fires on the clean code, or if none of the checks that the bank names for a mutation
-fires on its directed schedule.
+`make bugbank` runs the campaign and writes this page. An interrupted campaign continues if no code has changed.
+`make bugbank RANGES=5` takes five ranges of seeds for each mutation, and `make bugbank ONLY=B01,B06` runs only these
+mutations. The campaign fails if a mutation is missed, if a check fails on the code without a bug, or if none of the
+checks that the bank names for a mutation fails in its directed schedule.
 
-`python -m tests.bugbank --matrix` plants them into whole nodes under the default swarm of `kraft sim`, where only its
-checks judge: a swarm of the bank is often a smaller stage with assertions of its own, so that it catches a bug does not
-say that `kraft sim` does. Half an hour; it adds a section to this page.
+`python -m tests.bugbank --matrix` plants the mutations into whole nodes, and runs the default swarm of `kraft sim` with
+only its checks. A swarm of the bank is often a smaller setup with its own assertions, so `kraft sim` may miss a bug
+that the swarm of the bank catches. The matrix takes half an hour and adds a section to this page.
 
-A digest of the source that each twin replaces is kept in `tests/bugbank/digests.json`, for the twins of tests too, and
-none is planted when that has changed: look whether it still means the same bug, then `python -m tests.bugbank
---digests`, which notes the sources of now where the bug is still caught.
+`tests/bugbank/digests.json` holds a digest of the source that each twin replaces, also for the twins of tests. A twin
+is not planted if that source has changed. In this case check whether the twin is still the same bug, and then run
+`python -m tests.bugbank --digests`, which records the present source if the bug is still caught.
 
-Each clause of fast failure detection has planted bugs of its own, which stand below; `make bugbank` plants them after
-the bank, and `make test` does too.
+Each rule of fast failure detection has planted bugs, which are listed below. `make bugbank` plants them after the bank,
+and `make test` does too.
 
 The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence,
-G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node's own invariant stopped
-it; L without a number that something which must happen did not.
+G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node was stopped by its own
+invariant. L without a number means that something that must happen did not happen.
 """
 
 
@@ -94,8 +94,8 @@ def _table(part: str, rows: Sequence[tuple[Mutation, Verdict]]) -> str:
 
 
 def _seeds(verdict: Verdict, kills: Sequence[Kill]) -> str:
-    """Return the median number of seeds over the ranges. If some ranges had no kill, also return in how many there was
-    one."""
+    """Return the median number of seeds over the ranges. If the bug was not caught in some ranges, also return in how
+    many it was caught."""
     if not kills:
         return ""
     found = f"{median(kill.seeds for kill in kills):g}"
@@ -107,12 +107,12 @@ def _checks(kill: Kill) -> str:
 
 
 def _clauses() -> str:
-    """Render the table of fast failure detection, with one row per clause."""
+    """Render the table of fast failure detection, with one row per rule."""
     lines = [
         "\n## Fast failure detection\n",
-        f"{len(CLAUSES)} clauses, each with a bug that breaks it and that a test catches ([what they are",
+        f"{len(CLAUSES)} rules, each with a bug that breaks it and that a test catches ([what they are",
         "for](deviations.md)).\n",
-        "| clause | the bugs, and where they are planted |",
+        "| rule | the bugs, and where they are planted |",
         "|---|---|",
     ]
     for clause, bugs in CLAUSES.items():

@@ -240,7 +240,7 @@ def a_paused_follower(seed: int) -> None:
 
 
 def two_candidates(seed: int) -> None:
-    """Both request a vote of the same voter in one epoch."""
+    """Let two candidates request the vote of the same voter in one epoch."""
     single = Single(stored=QuorumState(3), epochs=((3, 0),), end_offset=10)
     first = single.vote_of(A, 5, 4, 20)
     require("R2", first.vote_granted, "nobody gets the vote")

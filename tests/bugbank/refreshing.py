@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 ALREADY_IMPORTED = "ignore::pytest.PytestAssertRewriteWarning"
 """Modules that importing the bank has loaded, and that pytest must import itself."""
 NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-"""Hypothesis refuses to load its plugin when strategies exist already, as they do once the bank is imported."""
+"""Options of pytest that switch plugins off. Hypothesis refuses to load its plugin when strategies exist already, as
+they do once the bank is imported."""
 
 
 def refresh(bank: Iterable[Mutation], tests: Iterable[str] = ()) -> int:

@@ -12,7 +12,7 @@ from tests.bugbank.mutation import Mutation
 from tests.bugbank.originals import OriginalChanged, digest_now, is_test, planter_of, read_digests
 from tests.bugbank.page import PAGE
 from tests.bugbank.refreshing import exists
-from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
+from tests.sim.cluster.test_rules_of_failure_detection import CLAUSES
 
 QUICK = [
     mutation
@@ -87,7 +87,7 @@ def test_a_failing_check_that_the_bank_does_not_name_does_not_count_as_catching_
     assert "D14 fired and none of R9" in unexpected(mutation, ("D14",))
 
 
-def test_the_bugbank_page_lists_each_mutation_and_clause() -> None:
+def test_the_bugbank_page_lists_each_mutation_and_each_rule_of_failure_detection() -> None:
     """A campaign writes the page, so a mutation that was added later is missing until the next campaign."""
     text = PAGE.read_text()
     assert [mutation.id for mutation in BANK if f"| {mutation.id} | {mutation.title} |" not in text] == []

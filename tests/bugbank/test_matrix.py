@@ -1,4 +1,4 @@
-"""The kill matrix counts checks that identify a bug, continues after an interruption, and is part of the page."""
+"""The kill matrix counts checks that identify a bug, continues after an interruption, and is in docs/bugbank.md."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ B02 = BY_ID["B02"]
 
 
 class Runs:
-    """Outcomes instead of runs: `clean` for the code without a bug, and these outcomes, one after the other, with a
-    bug."""
+    """Stands in for the runs: returns the outcome `clean` without a bug, and the given outcomes, one after the other,
+    with a bug."""
 
     def __init__(self, *broken: tuple[str, ...], clean: tuple[str, ...] = ()) -> None:
         self.seeds: list[int] = []

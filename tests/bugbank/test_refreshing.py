@@ -16,7 +16,7 @@ from tests.bugbank.originals import read_digests, write_digests
 from tests.bugbank.refreshing import refresh
 
 MUTATION = BANK[0]
-CAUGHT = "tests/raft/test_planted_bugs.py::test_checks_catch_a_vote_by_offset_alone"
+CAUGHT = "tests/raft/test_planted_bugs.py::test_checks_catch_a_vote_that_compares_log_end_offsets_without_epochs"
 GONE = "tests/raft/test_planted_bugs.py::test_that_is_no_more"
 RUN = f"""
 import json

@@ -1,4 +1,4 @@
-"""Tools for tests: run the command `kraft chaos` as a process, and find what such a process leaves behind."""
+"""Tools for tests: run the command `kraft chaos` as a process, and find resources that remain after its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARK = "KRAFT_TEST_MARK"
 
 @dataclass(slots=True)
 class Chaos:
-    """Runs `kraft chaos` with temporary files, home and run folders below one folder of a test."""
+    """Runs `kraft chaos` with temporary files, a home folder and run folders below one folder of a test."""
 
     folder: Path
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -53,7 +53,7 @@ class Chaos:
         return path
 
     def run(self, *arguments: str | Path, code: int = 0) -> str:
-        """Run the command and return its output. Its exit code must be `code`; for exit code 2, return standard
+        """Run the command, which must end with exit code `code`. Return its output; for exit code 2, its standard
         error."""
         done = subprocess.run(
             self.words(*arguments), capture_output=True, text=True, env=self.environment, timeout=SECONDS_MAX
@@ -63,7 +63,7 @@ class Chaos:
 
     @contextmanager
     def start(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
-        """Start the command; it is killed at the end of the block if it is still running."""
+        """Start the command. It is killed at the end of the `with` block if it is still running."""
         process = subprocess.Popen(
             self.words("run", *arguments[:1], "--out", self.runs, *arguments[1:]),
             stdin=subprocess.DEVNULL,
@@ -79,7 +79,7 @@ class Chaos:
             process.communicate()
 
     def verdict(self, folder: Path | None = None) -> dict[str, object]:
-        """Read verdict.json of a run; of the only run if no folder is named."""
+        """Read verdict.json in a run's folder. Without a named folder there must be only one run."""
         chosen = folder or next(self.runs.glob("*/verdict.json")).parent
         found: dict[str, object] = json.loads((chosen / "verdict.json").read_text())
         return found
@@ -111,7 +111,7 @@ class Left:
         return [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.chaos.folder) in line]
 
     def found(self) -> list[str]:
-        """Describe each recorded resource that still exists."""
+        """Return a description of each recorded resource that still exists."""
         alive = {one for one in self._processes if one.is_running()} | set(_started_by(self.chaos))
         left = [f"process {_described(one)}" for one in alive]
         left += [f"port {port}" for one in alive for port in _ports(one)]
@@ -121,7 +121,7 @@ class Left:
         return left
 
     def wait_nothing(self) -> None:
-        """Wait until no recorded resource exists. On timeout the AssertionError names the remaining ones."""
+        """Wait until no recorded resource exists. On timeout the AssertionError names the remaining resources."""
         deadline = time.monotonic() + SECONDS_MAX / 2
         while (found := self.found()) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

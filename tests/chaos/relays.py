@@ -1,4 +1,4 @@
-"""Minimal proxies for tests. Each either passes bytes on, or is cut and has no connections."""
+"""Minimal proxies for tests. Each one either forwards bytes, or is cut and has no connections."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Relays(Generic[Key]):
         return self.place(bound)
 
     def cut(self, manners: Mapping[Key, str]) -> None:
-        """Cut exactly these relays. Whatever the manner is, connections are closed at once."""
+        """Cut exactly these relays. Their connections are closed at once, whatever `manner` is."""
         self._set_cut(manners)
 
     def node_up(self, node: int) -> None:
-        """Do nothing: a node that is down refuses the relay's own dial."""
+        """Do nothing: the relay's dial to a node that is down is refused."""
 
     node_down = node_up
 

@@ -1,4 +1,4 @@
-"""Tests that Apache Kafka's own nodes support the same fault methods as pykraft's nodes."""
+"""Tests that clusters of Apache Kafka support the same fault methods as clusters of pykraft."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def libraries() -> Path:
 
 @pytest.fixture(scope="module")
 def kafka(libraries: Path) -> Iterator[ApacheKafka]:
-    """Run a cluster of one controller and three brokers, with topic `orders` on all three."""
+    """Run a cluster of one controller and three brokers, with a topic `orders` that has a replica on each broker."""
     with ApacheKafka(libraries, controllers=1, brokers=3, settings=SETTINGS, jvm=QUICK_NODE_JVM) as cluster:
         _create_topic(cluster.bootstrap_servers, "orders", 3)
         yield cluster
@@ -59,7 +59,7 @@ def kafka(libraries: Path) -> Iterator[ApacheKafka]:
 
 @pytest.fixture
 def whole(kafka: ApacheKafka) -> ApacheKafka:
-    """Return the cluster after it was healed and all replicas are in sync."""
+    """Return the cluster after all faults were removed and all replicas are in sync."""
     kafka.mend()
     _wait_until(kafka.is_whole)
     return kafka
@@ -74,7 +74,7 @@ def _create_topic(bootstrap: str, name: str, replicas: int, timeout_s: float = 3
 def _can_create_topic(bootstrap: str, name: str) -> bool:
     """Return whether a new client could create the topic. After a cut, brokers need some tenths of a second to notice
     that they were fenced, and name no controller meanwhile. A librdkafka client that sends its request in that time
-    gets no answer."""
+    gets no response."""
     try:
         _create_topic(bootstrap, name, 1, timeout_s=3)
     except (KafkaException, TimeoutError) as error:
@@ -190,7 +190,7 @@ def proxied(libraries: Path, relays: Relays[ListenerKey]) -> Iterator[ProxiedApa
 
 @pytest.fixture
 def healed(proxied: ProxiedApacheKafka) -> Iterator[ProxiedApacheKafka]:
-    """Return the cluster without cuts; all cuts are removed before and after the test."""
+    """Fixture: the cluster without cuts. All cuts are removed before and after each test."""
     _wait_until(proxied.is_whole)
     yield proxied
     proxied.heal()
@@ -226,7 +226,7 @@ def test_apache_kafka_brokers_cut_off_from_all_controllers_change_no_topics_unti
 ) -> None:
     pairs = [(controller, broker) for controller in healed.controller_ids for broker in healed.broker_ids]
     healed.cut(pairs)
-    assert healed.active_controller() is None  # no broker can request it
+    assert healed.active_controller() is None  # no broker can send the request
     with pytest.raises((KafkaException, TimeoutError)):
         _create_topic(healed.bootstrap_servers, "impossible", 1, timeout_s=3)
     healed.join(pairs)

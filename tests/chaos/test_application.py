@@ -1,5 +1,5 @@
-"""Tests of Application with small programs as workloads: their output, their exits, the processes they leave running,
-and which lines are kept.
+"""Tests of Application with small programs as workloads: their output, their exits, the processes that they leave
+running, and the lines that are kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def program(code: str, *arguments: str, echo: bool = False) -> Application:
 
 
 async def until_printed(running: Application, text: str = "") -> None:
-    """Wait until the program has printed this line; without a text, any line."""
+    """Wait until the program has printed this line, or any line if no text is given."""
     while not any(line.text == text or not text for line in running.output):  # noqa: ASYNC110
         await trio.sleep(0.01)
 
@@ -132,7 +132,7 @@ async def test_application_output_that_is_not_utf8_is_kept_with_replacement_char
     assert [line.text for line in running.output] == ["a\ufffd", "b"]
 
 
-# its environment
+# the program's environment
 
 
 async def test_application_gets_the_cluster_address_in_environment_and_arguments() -> None:
@@ -155,7 +155,7 @@ async def test_application_standard_input_is_empty() -> None:
     assert [line.text for line in running.output] == ["''"]
 
 
-# how it ends
+# how the program ends
 
 
 async def test_a_program_with_exit_code_0_has_not_failed() -> None:
@@ -294,7 +294,7 @@ async def test_a_program_that_has_ended_is_released_from_the_warden() -> None:
     assert warden.leftovers == ()
 
 
-# what cannot be started
+# programs that cannot be started
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_program_exit_is_described_by_code_or_signal() -> None:
     assert describe_exit(255) == "ended with exit code 255"
 
 
-# in the verdict
+# the program in the verdict
 
 
 @pytest.mark.parametrize("counted", [0, None])

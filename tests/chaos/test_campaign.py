@@ -1,5 +1,5 @@
-"""Tests of campaigns: an internal error in one run does not end the other runs, drawn faults are ones that were
-prepared, and each run can be repeated.
+"""Tests of campaigns: an internal error in one run does not end the other runs, faults are drawn only if the cluster
+was prepared for them, and each run can be repeated.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_faults_that_this_machine_does_not_support_are_not_drawn(
     assert not drawn(target) & {*host_faults.PREPARED_KINDS}
 
 
-# how to run it again
+# the command that repeats a run
 
 
 def test_the_repeat_command_of_a_campaign_run_has_the_same_file_and_client(
@@ -118,7 +118,7 @@ def test_the_repeat_command_of_a_campaign_run_has_the_same_file_and_client(
     found: list[ChaosCampaignSettings] = []
 
     class Noted:
-        """A campaign that runs nothing."""
+        """A campaign that executes no run."""
 
         verdict = VALID
 

@@ -56,8 +56,8 @@ def proxied_ports(cluster: ChaosCluster) -> set[tuple[int, int]]:
 
 
 def unproxied(cluster: ChaosCluster) -> list[tuple[int, psutil._common.pconn]]:
-    """Return the connections whose other end is not the proxy. Connections of the observer are omitted: it is not a
-    node and queries the direct addresses."""
+    """Return the connections whose peer is not the proxy. Connections of the observer are omitted, because it is not a
+    node and connects to the direct addresses."""
     before = proxied_ports(cluster)
     connections = list(node_connections(cluster))
     proxied = before | proxied_ports(cluster)  # a connection may have been opened between the two readings
@@ -79,7 +79,8 @@ def test_every_connection_of_a_chaos_cluster_node_ends_at_a_proxy(cluster: Chaos
         found[:] = unproxied(cluster)
         return not found
 
-    with suppress(ClusterError):  # a short one may appear in one reading only; connections between nodes last long
+    # a short connection may appear in one reading only; connections between nodes last long
+    with suppress(ClusterError):
         cluster.wait_until(none_is_left)
     assert found == []
     assert len({cluster.pid(node) for node in cluster.node_ids}) == len(cluster.node_ids)
@@ -100,7 +101,8 @@ def passes_nothing(cluster: ChaosCluster) -> bool:
 def test_no_byte_passes_between_nodes_when_every_proxy_is_cut(cluster: ChaosCluster) -> None:
     offset = send(cluster.bootstrap_servers)
     before = passed_bytes(cluster)
-    cluster.wait_until(lambda: passed_bytes(cluster) - before > 4 * INTERFACE_BYTES_MAX, timeout_s=5)  # it is idle
+    # the connection is idle
+    cluster.wait_until(lambda: passed_bytes(cluster) - before > 4 * INTERFACE_BYTES_MAX, timeout_s=5)
     cut_everything(cluster)
     cluster.wait_until(lambda: passes_nothing(cluster), timeout_s=10)  # bytes in flight at the cut have arrived
     before = passed_bytes(cluster)
@@ -112,8 +114,8 @@ def test_no_byte_passes_between_nodes_when_every_proxy_is_cut(cluster: ChaosClus
 
 
 INTERFACE_BYTES_MAX = 1_000
-"""Maximum number of bytes that toxiproxy's own interface sends during the test. An idle cluster passes six times as
-much in four seconds."""
+"""Maximum number of bytes that toxiproxy's HTTP interface sends during the test. An idle cluster passes six times as
+many bytes in four seconds."""
 
 
 @pytest.mark.parametrize("manner", [REFUSE, RESET])
@@ -140,6 +142,6 @@ def test_a_one_way_proxy_cut_stops_one_direction_only(cluster: ChaosCluster) -> 
     leader, controller = cluster.leader(TOPIC), cluster.active_controller()
     assert leader is not None
     assert controller is not None
-    cluster.cut_one_way(leader, controller)  # its heartbeats do not arrive
+    cluster.cut_one_way(leader, controller)  # the node's heartbeats do not arrive
     cluster.wait_until(lambda: cluster.leader(TOPIC) not in (leader, None))
     cluster.heal()

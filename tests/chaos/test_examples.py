@@ -1,4 +1,4 @@
-"""Tests that the applications of docs/examples, run with `kraft run`, do what their introductions promise."""
+"""Tests that the applications of docs/examples, run with `kraft run`, do what the texts on their pages say."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests that the applications of docs/examples survive the crash of a broker, according to their exit codes and their
-topics.
-"""
+"""Tests that the applications of docs/examples survive the crash of a broker. Exit codes and topics prove it."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from tests.interop.programs import install_tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 ORDERS, PER_SECOND = 225, 15
-"""Number of orders, and orders per second, chosen so that orders are taken for fifteen seconds, while the faults
-happen."""
+"""Number of orders, and orders per second: the application takes orders for fifteen seconds, and the faults happen in
+that time."""
 DURATION_S = 20
 
 

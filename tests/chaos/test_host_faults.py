@@ -23,7 +23,7 @@ SECONDS_MAX = 10
 
 
 class Running:
-    """A cluster whose nodes keep running whatever is done to them."""
+    """A cluster whose nodes ignore kills and starts: they keep running."""
 
     def kill(self, node: int) -> None:
         """Do nothing."""
@@ -55,7 +55,7 @@ class LostDisk:
 
 @pytest.fixture(autouse=True)
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every node be one that was never started, so that it does not answer."""
+    """Fixture: no node answers, as if it had never been started."""
     monkeypatch.setattr(FaultClient, "of_node", lambda folder, node: FaultClient(tmp_path / "nowhere"))
 
 

@@ -1,4 +1,4 @@
-"""Tests of where Apache Kafka's files are found, and of the layout of a cluster whose links can have proxies."""
+"""Tests of two functions: finding Apache Kafka's files, and the layout of a cluster whose links can have proxies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kraft.sim.shapes import ClusterError
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """Create files as in the folder of an unpacked release; return the folder."""
+    """Create files like those of an unpacked release in a folder; return the folder."""
     libraries = tmp_path / "kafka" / "libs"
     libraries.mkdir(parents=True)
     for name in ("kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"):

@@ -1,4 +1,4 @@
-"""Tests of the leash, which ends processes and removes folders when the process that holds it ends."""
+"""Tests of the leash: it ends processes and removes folders when the process that holds the leash ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_leash_ends_processes_and_removes_folders_when_its_holder_is_killed(tm
         dropped, *held = (psutil.Process(int(pid)) for pid in holder.stdout.readline().split())
         try:
             assert (folder / "in").is_dir()
-            held[0].suspend()  # a frozen process ends as well
+            held[0].suspend()  # even if the process is frozen
             holder.kill()
             ended, alive = psutil.wait_procs(held, timeout=END_SECONDS_MAX)
             assert (len(ended), alive) == (3, [])

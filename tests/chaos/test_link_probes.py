@@ -1,4 +1,4 @@
-"""Tests that probes of links show the delay that a fault adds, not the delay of a busy machine, and that the probes'
+"""Tests of probes of links: they report the delay that a fault adds, not the delay of a busy machine, and their own
 connections are not counted as ended.
 """
 
@@ -26,8 +26,8 @@ SECONDS_MAX = 30.0
 
 
 class DelayedServer:
-    """A server that answers connection number N after `delays_ms[N]`; later ones after the last delay. `on_asked` is
-    called while a connection is open."""
+    """A server that delays its response on connection number N by `delays_ms[N]`, and on later connections by the last
+    delay. `on_asked` is called while a connection is open."""
 
     def __init__(self) -> None:
         self.delays_ms = [0.0]
@@ -66,7 +66,7 @@ def target() -> Iterator[DelayedServer]:
 
 
 def added_ms(target: DelayedServer, expected: ProbeTimes, delays_ms: list[float], *, partly: bool) -> float:
-    """Return the reported increase of the round trip for a link whose connections have these delays."""
+    """Return the reported increase of the round trip time of a link on which connections have these delays."""
     target.delays_ms = [0.0]
     probes = LinkProbes({LINK: Address(HOST, target.port)})
     try:

@@ -67,11 +67,11 @@ def chaos(tmp_path: Path) -> Chaos:
     return Chaos(tmp_path)
 
 
-def is_interrupted(
+def interrupted_run(
     chaos: Chaos, number: signal.Signals, moment: Moment, scenario: str, *application: str
 ) -> tuple[Left, str]:
-    """Send this signal to a run at the given moment, and wait until the signal has ended it. Return the resources to
-    check, and the output of the run."""
+    """Wait until the given moment of a run, send this signal to it, and wait until the run has ended. Return the
+    resources to search for, and the output of the run."""
     left = Left(chaos)
     with chaos.start(chaos.scenario(scenario), *application) as process:
         moment(process)
@@ -88,7 +88,7 @@ def folder_is_made(chaos: Chaos) -> Moment:
 
 
 def nodes_run(chaos: Chaos) -> Moment:
-    """Return whether some nodes run while the cluster does not serve yet."""
+    """Return whether some nodes run although the cluster does not serve clients yet."""
     return lambda process: wait_until(lambda: [*chaos.temporary.glob("kraft-cluster-*/1/node.log")])
 
 
@@ -113,13 +113,13 @@ def test_a_chaos_run_that_ends_leaves_no_process_port_mount_or_folder_behind(cha
 
 
 def test_a_chaos_run_interrupted_while_its_cluster_starts_leaves_nothing_behind(chaos: Chaos) -> None:
-    left, printed = is_interrupted(chaos, signal.SIGINT, nodes_run(chaos), SHORT)
+    left, printed = interrupted_run(chaos, signal.SIGINT, nodes_run(chaos), SHORT)
     left.wait_nothing()
     assert "unknown" not in printed, "it did not go on, as after a cluster that does not start"
 
 
 def test_a_chaos_run_killed_while_a_node_is_frozen_and_a_link_hangs_leaves_nothing_behind(chaos: Chaos) -> None:
-    left, _ = is_interrupted(chaos, signal.SIGKILL, LINKS_ARE_CUT, LINKS_AND_A_PAUSE)
+    left, _ = interrupted_run(chaos, signal.SIGKILL, LINKS_ARE_CUT, LINKS_AND_A_PAUSE)
     left.wait_nothing()
 
 
@@ -129,7 +129,7 @@ def test_a_chaos_run_killed_while_a_node_is_frozen_and_a_link_hangs_leaves_nothi
 def test_a_chaos_run_ended_by_a_signal_while_its_cluster_starts_leaves_nothing_behind(
     chaos: Chaos, number: signal.Signals, moment: Callable[[Chaos], Moment]
 ) -> None:
-    left, _ = is_interrupted(chaos, number, moment(chaos), SHORT)
+    left, _ = interrupted_run(chaos, number, moment(chaos), SHORT)
     left.wait_nothing()
 
 
@@ -148,7 +148,7 @@ def test_a_chaos_run_ended_by_a_signal_during_faults_leaves_nothing_behind(
         wait_until(lambda: len(left.shared_memory) >= 2)
         wait_until(lambda: left.mounts())
 
-    found, _ = is_interrupted(chaos, number, moment, LINKS_AND_A_PAUSE + HOSTS)
+    found, _ = interrupted_run(chaos, number, moment, LINKS_AND_A_PAUSE + HOSTS)
     left.wait_nothing()
     found.wait_nothing()
 
@@ -160,7 +160,7 @@ def test_a_chaos_run_ended_by_a_signal_while_an_application_runs_leaves_nothing_
 ) -> None:
     started = chaos.folder / "started"
     program = f"sleep 600 & setsid sleep 600 & touch {started}; sleep 600"
-    left, _ = is_interrupted(
+    left, _ = interrupted_run(
         chaos, number, lambda process: wait_until(started.exists), LINKS_AND_A_PAUSE, "--", "sh", "-c", program
     )
     left.wait_nothing()
@@ -181,6 +181,6 @@ def test_a_chaos_run_that_gets_a_second_signal_while_it_ends_leaves_nothing_behi
 
 @pytest.mark.slow
 def test_an_interrupted_campaign_starts_no_further_run(chaos: Chaos) -> None:
-    left, _ = is_interrupted(chaos, signal.SIGTERM, nodes_run(chaos), SHORT, "--repeat", "3")
+    left, _ = interrupted_run(chaos, signal.SIGTERM, nodes_run(chaos), SHORT, "--repeat", "3")
     left.wait_nothing()
     assert len(os.listdir(chaos.runs)) == 1

@@ -1,4 +1,4 @@
-"""Test of the observer's answers when the run's clock restarts."""
+"""Test of the observer when the run's clock restarts: it discards earlier answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraft.sim.chaos.run.observer import Observer
 
 
 class HeldAdmin:
-    """An admin client of a broker whose answers are held until `gate` opens."""
+    """An admin client whose responses are held back until `gate` opens."""
 
     gate: trio.Event
     asked = 0

@@ -72,7 +72,7 @@ def run_one(chaos: Chaos, *options: str) -> Path:
 
 
 def require_whole(folder: Path, client: str) -> None:
-    """Check that the run's folder has all files and that they contain what happened."""
+    """Check that the run's folder has all files and that they describe the run."""
     run_folder = RunFolder(folder)
     assert {path.name for path in folder.iterdir()} >= FILES
     assert {path.name for path in (folder / "nodes").iterdir()} >= {"1.log", "101.log", "toxiproxy.log"}
@@ -170,7 +170,7 @@ def test_a_run_whose_cluster_does_not_start_has_an_unknown_verdict_and_keeps_the
     printed = chaos.run("run", scenario, "--out", chaos.runs, code=UNKNOWN)
     named = re.search(r"unknown: node (\d+)", printed)
     assert named is not None, printed
-    (kept,) = chaos.runs.glob(f"*/nodes/{named[1]}.log")  # others may not have begun to log yet
+    (kept,) = chaos.runs.glob(f"*/nodes/{named[1]}.log")  # other nodes may not have begun to log yet
     assert "/proc/nowhere" in kept.read_text()
 
 

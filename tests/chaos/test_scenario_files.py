@@ -1,4 +1,4 @@
-"""Tests of scenario files: those of the package are complete, and errors name the place in the file."""
+"""Tests of scenario files: the files in the package are complete, and error messages name the place in the file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of scenarios on simulated clusters: a seed determines the history, sound runs are valid, and planted losses are
-invalid.
+"""Tests of scenarios on simulated clusters: a seed determines the history, sound runs are valid, and runs with planted
+losses are invalid.
 """
 
 from __future__ import annotations
@@ -242,7 +242,8 @@ def test_client_link_faults_take_effect_in_virtual_time() -> None:
 
 
 def command(*arguments: str) -> tuple[int, str]:
-    """Run the command; return its exit code and output, without the frames around errors and their line breaks."""
+    """Run the command. Return its exit code and its output, without the frames around error messages and their line
+    breaks."""
     result = CliRunner().invoke(app, list(arguments))
     words = result.output.replace("│", " ")
     return result.exit_code, words if result.exit_code != 2 else " ".join(words.split())

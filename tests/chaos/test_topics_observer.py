@@ -1,5 +1,5 @@
-"""Tests of TopicsObserver: it finds nothing on a healthy cluster, and it finds disagreeing replicas and vanished
-records.
+"""Tests of TopicsObserver, which reads all topics of an application: it finds nothing on a healthy cluster, and it
+finds disagreeing replicas and vanished records.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Shop:
 
 
 async def observe(cluster: KafkaCluster, history: HistoryRecorder, work: object, *ignored: str) -> TopicsFindings:
-    """Run the observer beside `work`, which receives a Shop; return the findings."""
+    """Run the observer while `work`, which gets a Shop, runs; return the observer's findings."""
     assert callable(work)
     bootstrap = cluster.bootstrap_servers
     observer = TopicsObserver(bootstrap, history, now_ms, ignored=ignored)
@@ -274,7 +274,7 @@ async def test_checks_catch_a_record_that_was_read_and_vanished(cluster: KafkaCl
     assert anomalies(history) == {VANISHED}
 
 
-async def test_topics_observer_reports_a_cluster_that_does_not_answer_as_trouble(
+async def test_topics_observer_records_trouble_if_the_cluster_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kraft.sim.chaos.application.topics_observer.LOOK_TIMEOUT_MS", 200)
@@ -309,7 +309,7 @@ def batches(log: Path) -> list[bytes]:
 
 
 def rewrite(log: Path, old: bytes, new: bytes) -> None:
-    """Replace a value in a log file by one of the same length, and correct the batch's CRC."""
+    """Replace a value in a log file by a value of the same length, and correct the batch's CRC."""
     changed = []
     for batch in batches(log):
         body = batch[CRC_FROM:].replace(old, new)

@@ -1,4 +1,4 @@
-"""Tests of toxics on the links of a real cluster: each begins, has its effect where it should and nowhere else, and
+"""Tests of toxics on the links of a real cluster: each toxic begins, affects only the connections that it should, and
 ends.
 """
 
@@ -21,7 +21,7 @@ from kraft.sim.shapes import ClusterError
 
 ENDING = (plan.TIMEOUT, plan.RESET_PEER)
 CONNECTIONS = 40
-"""Number of connections, enough for a toxic with a toxicity of 50 % to affect some and not others."""
+"""Number of connections. With so many, a toxic with a toxicity of 50 % affects some and leaves others unaffected."""
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def begin(cluster: ChaosCluster, kind: str, **fields: object) -> Callable[[], No
 
 
 def answers(cluster: ChaosCluster, link: Link, timeout_s: float = 30.0) -> bool:
-    """Return whether a new connection over this link is answered. A hanging connection is given up after a timeout;
-    others are ended by a toxic."""
+    """Return whether a new connection over this link is answered. If the connection hangs, the result is False after a
+    timeout; if a toxic ends the connection, it is False at once."""
     try:
         _ask(cluster._proxies[0].address(link), timeout_s=timeout_s)
     except OSError:
@@ -215,7 +215,7 @@ def test_a_toxic_fault_on_a_link_that_does_not_exist_is_rejected(
         FaultRun(cluster, [fault], lambda: 0)
 
 
-def test_a_seed_draws_no_toxic_faults(cluster: ChaosCluster) -> None:
+def test_faults_drawn_from_seeds_never_include_toxics(cluster: ChaosCluster) -> None:
     drawn = {fault.kind for seed in range(1, 40) for fault in faults_of_seed(cluster, seed, 10_000)}
     assert drawn
     assert not drawn & {*plan.TOXIC_KINDS}

@@ -106,7 +106,7 @@ Cluster = type[ChaosCluster]
 
 
 class TargetOf(OwnTarget):
-    """A target of a run with another class of cluster than usual."""
+    """A target of a run that uses the given class of cluster."""
 
     def __init__(self, scenario: Scenario, folder: Path, warden: Warden, kind: Cluster) -> None:
         super().__init__(scenario, folder, warden)
@@ -123,7 +123,7 @@ def run(tmp_path: Path, scenario: Scenario | str, cluster: Cluster = ChaosCluste
         runs=[(chosen, 1)], clusters=[choice], out=tmp_path / "runs", command=lambda *_: "again", is_quiet=True
     )
     campaign = ChaosCampaign(settings)
-    # processes of other tests: a resource tracker of multiprocessing stays
+    # not processes of other tests, such as a resource tracker of multiprocessing
     before = psutil.Process().children(recursive=True)
     campaign.run()
     assert set(psutil.Process().children(recursive=True)) <= set(before), "nothing is left"
@@ -136,7 +136,7 @@ def losses(finished: FinishedRun) -> set[str]:
 
 
 def with_plant(folder_of_plant: Path, plant: str) -> Cluster:
-    """Return a class of cluster whose brokers run this planted code before their own."""
+    """Return a class of cluster whose brokers execute this planted code before they start."""
     folder_of_plant.mkdir()
     (folder_of_plant / "sitecustomize.py").write_text(plant)
 
@@ -213,7 +213,7 @@ def test_a_run_without_clients_has_an_unknown_verdict(tmp_path: Path) -> None:
 
 
 class WithoutProxies(ChaosCluster):
-    """A cluster whose toxiproxy dies when a node is to be killed."""
+    """A cluster whose toxiproxy ends at the moment when a node is to be killed."""
 
     def _kill(self, node: int) -> None:
         os.kill(self.proxy_pid, signal.SIGKILL)
@@ -243,7 +243,8 @@ def test_a_resource_that_cannot_be_cleaned_up_makes_the_verdict_unknown(tmp_path
     kept = tmp_path / "kept"
 
     class Untidy(ChaosCluster):
-        """Registers a folder with the warden and replaces it, so that it cannot be removed."""
+        """A cluster that registers a folder with the warden and then replaces it, so that the warden cannot remove
+        it."""
 
         def open(self) -> None:
             kept.mkdir()

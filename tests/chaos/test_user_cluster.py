@@ -1,5 +1,6 @@
-"""Tests of a user's cluster, played by one of our own clusters: which faults are possible, and which input is
-rejected."""
+"""Tests of a cluster that belongs to the user, for which one of our clusters stands in: the faults that are possible,
+and the input that is rejected.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def _wait_until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[KafkaCluster]:
-    """Run three nodes with both roles, of which the user knows the addresses and the pids."""
+    """Run three nodes with both roles. The user knows only their addresses and process ids."""
     with KafkaCluster(combined=3) as cluster:
         trio.run(_create_topic, cluster.bootstrap_servers, "orders")
         yield cluster
@@ -72,7 +73,7 @@ def theirs() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="module")
 def control(theirs: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the control file with the user's commands; `pid1` is a file beside it."""
+    """Write the control file with the user's commands; `pid1` is a file in the same folder."""
     folder = tmp_path_factory.mktemp("control")
     lines = []
     for node in theirs.node_ids:
@@ -310,7 +311,7 @@ def test_the_control_file_of_the_documentation_can_be_read(tmp_path: Path) -> No
 
 
 async def _left(bootstrap: str) -> tuple[set[str], set[str]]:
-    """Return the existing topics and groups, without Kafka's internal ones."""
+    """Return the existing topics and groups, except Kafka's internal ones."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         topics = {topic.name for topic in await admin.topics.list() if not topic.is_internal}
         return topics, {group.group_id for group in await admin.groups.list()}

@@ -22,7 +22,7 @@ from tests.stages.tables import replace_row
 LATER_CODE = 9_999
 
 
-def test_records_fail_without_a_producer_id_and_the_producer_recovers() -> None:
+def test_a_record_fails_if_init_producer_id_fails_and_the_next_record_is_delivered() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         stage.fault(api_key=ApiKey.INIT_PRODUCER_ID, action=ReplyAction.ERROR, error=LATER_CODE, times=1)
@@ -64,7 +64,7 @@ def test_a_consumer_retries_metadata_requests_after_an_invalid_response() -> Non
     run(test)
 
 
-def test_an_error_response_to_api_versions_is_reported_as_such() -> None:
+def test_a_send_raises_kafka_error_if_the_broker_rejects_api_versions() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         stage.fault(api_key=ApiKey.API_VERSIONS, action=ReplyAction.ERROR, error=LATER_CODE, times=1)

@@ -74,7 +74,7 @@ def test_topic_errors_of_a_replaced_subscription_are_not_raised_by_poll() -> Non
     run(test, **ONE_NODE)
 
 
-def test_each_subscription_raises_a_topics_error_once() -> None:
+def test_poll_raises_the_error_of_an_invalid_topic_once_per_subscribe_call() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.consumer(group_id="billing", metadata_max_age_ms=500) as consumer:
@@ -124,7 +124,7 @@ def test_an_invalid_offset_or_time_is_rejected_and_the_consumer_reads_on(offset:
     run(test)
 
 
-def test_assign_starts_at_the_given_position() -> None:
+def test_a_consumer_starts_at_the_position_given_to_assign() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         await fill(stage, 10)
@@ -156,7 +156,9 @@ def test_assign_without_a_start_position_uses_auto_offset_reset(policy: str, exp
 
 
 @pytest.mark.parametrize(("back", "expected"), [("PT5S", 9), ("PT25S", 7), ("P1D", 0), ("P99999D", 0)])
-def test_a_reset_by_duration_goes_to_the_first_record_since_then(back: str, expected: int) -> None:
+def test_a_reset_by_duration_starts_at_the_first_record_within_that_duration_before_now(
+    back: str, expected: int
+) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         now_ms = stage.world.node("consumer").clock.wall_ms()
@@ -493,7 +495,7 @@ def test_read_committed_skips_aborted_records_and_stops_before_open_transactions
     run(test)
 
 
-def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_if_that_crashes() -> None:
+def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_after_its_crash() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
         await fill(stage, 20)
@@ -556,7 +558,7 @@ def test_reading_continues_where_the_log_diverges_after_an_unclean_election(poli
     three(test)
 
 
-def test_a_consumer_reads_without_a_gap_when_the_leader_crashes() -> None:
+def test_a_consumer_skips_no_record_when_the_leader_crashes() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 60)

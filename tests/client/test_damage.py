@@ -16,10 +16,11 @@ from tests.stages.clients_in_world import Stage, run
 
 COUNT = 12
 MAGIC, VALUE = 16, -1
-"""Byte of a batch that a test changes. MAGIC is in the header, so the batch becomes unreadable. VALUE is in the part of
-the last batch that the CRC covers."""
+"""Positions of the byte of a batch that a test changes. MAGIC is in the header, so the batch becomes unreadable. VALUE
+is in the part of the last batch that the CRC covers."""
 LAST_OFFSET_DELTA = 25
-"""Byte of the field lastOffsetDelta. If it is changed, the first batch seems to end far after the end of the log."""
+"""Position of the byte of the field lastOffsetDelta that a test changes. The first batch then seems to end far after
+the end of the log."""
 
 
 def damage(stage: Stage, at: int) -> None:

@@ -125,7 +125,7 @@ def test_members_join_and_leave_and_every_partition_has_one_owner(strategy: str)
     alone(test)
 
 
-def test_the_partitions_of_a_crashed_member_are_read_by_others_without_a_gap() -> None:
+def test_other_members_read_the_partitions_of_a_crashed_member_and_skip_no_record() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
         first, second = (
@@ -315,7 +315,7 @@ def test_a_record_whose_processing_raises_is_not_committed() -> None:
     alone(test)
 
 
-def test_commits_keep_their_order_and_may_carry_a_note() -> None:
+def test_commits_take_effect_in_the_order_of_the_calls_and_keep_their_metadata_text() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 20)
@@ -375,7 +375,7 @@ def test_a_rejected_commit_of_a_closing_consumer_is_logged() -> None:
     alone(test)
 
 
-def test_a_commit_cancelled_at_any_checkpoint_is_complete_or_absent() -> None:
+def test_a_commit_cancelled_at_any_checkpoint_stores_its_offset_or_leaves_the_previous_offset() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 50)

@@ -156,7 +156,7 @@ def test_sends_to_a_closed_producer_fail_and_waiting_sends_end() -> None:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
+def test_records_are_delivered_in_order_with_each_value_of_acks(acks: str) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(acks=acks) as producer:
@@ -168,7 +168,7 @@ def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
     run(test)
 
 
-def test_a_producer_sees_new_partitions_while_another_topic_is_stuck() -> None:
+def test_a_producer_sees_a_topics_new_partitions_while_a_batch_of_another_topic_gets_no_response() -> None:
     async def test(stage: Stage) -> None:
         for topic in ("busy", "orders"):
             await stage.create_topic(topic)
@@ -184,7 +184,7 @@ def test_a_producer_sees_new_partitions_while_another_topic_is_stuck() -> None:
     run(test)
 
 
-def test_with_acks_0_records_go_to_the_new_leader_while_the_old_one_is_alive() -> None:
+def test_with_acks_0_records_go_to_the_new_leader_although_the_old_leader_is_alive() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
         async with stage.producer(acks=0) as producer:
@@ -284,7 +284,7 @@ def test_a_producer_finds_a_recreated_topic_by_its_new_id() -> None:
     run(test)
 
 
-def test_a_rejected_batch_does_not_delay_later_batches() -> None:
+def test_batches_after_a_permanently_rejected_batch_are_delivered() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(batch_size=50) as producer:

@@ -1,5 +1,5 @@
-"""Transactions cancelled at every checkpoint in turn: each is committed as a whole or aborted as a whole, none stays
-open, and the producer works on.
+"""Transactions that are cancelled at every checkpoint in turn. Each is committed completely or aborted, none stays
+open, and the producer can continue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OTHER = ("orders", 1)
 
 
 async def transfer(producer: Producer, step: int) -> None:
-    """One transaction over two partitions and the offsets of a group."""
+    """Run one transaction with records in two partitions and a group's offset."""
     async with producer.transaction():
         await producer.enqueue("orders", b"%d" % step, partition=0)
         await producer.send("orders", b"%d" % step, partition=1)
@@ -28,7 +28,7 @@ async def transfer(producer: Producer, step: int) -> None:
 
 
 async def transfer_by_calls(producer: Producer, step: int) -> None:
-    """The same with single calls; the application aborts after any exception."""
+    """Run the same transaction as `transfer`, but by separate calls; abort it after any exception."""
     await producer.begin_transaction()
     try:
         await producer.enqueue("orders", b"%d" % step, partition=0)
@@ -41,8 +41,8 @@ async def transfer_by_calls(producer: Producer, step: int) -> None:
 
 
 async def whole_transfers(stage: Stage) -> list[int]:
-    """Wait until no transaction is open. Return the steps whose transaction is committed, after a check that each is
-    whole and is there once."""
+    """Wait until no transaction is open, and return the steps whose transaction is committed. Check that each of these
+    transactions is complete and that its records occur once."""
     await until_stable(stage, PLACE)
     await until_stable(stage, OTHER)
     found, others = await committed(stage, PLACE), await committed(stage, OTHER)
@@ -57,7 +57,7 @@ async def whole_transfers(stage: Stage) -> list[int]:
 
 @LEVELS
 @pytest.mark.parametrize("work", [transfer, transfer_by_calls])
-def test_a_transaction_cancelled_at_any_checkpoint_is_committed_or_aborted(level: int, work: object) -> None:
+def test_a_transaction_cancelled_at_any_checkpoint_is_committed_completely_or_aborted(level: int, work: object) -> None:
     async def test(stage: Stage) -> None:
         assert callable(work)
         async with stage.producer(transactional_id=ID) as producer:
@@ -89,7 +89,8 @@ def test_a_producer_cancelled_at_any_checkpoint_leaves_no_transaction_open(level
             step += 1
             assert step < STEPS_MAX
             assert seam.network.stats.connections == 0
-            await until_stable(stage, PLACE)  # before the next producer of this id aborts what is open
+            # before the next producer with this transactional id aborts an open transaction
+            await until_stable(stage, PLACE)
             await until_stable(stage, OTHER)
         assert step > 10
         done = await whole_transfers(stage)
@@ -98,7 +99,7 @@ def test_a_producer_cancelled_at_any_checkpoint_leaves_no_transaction_open(level
     at_level(level, test)
 
 
-def test_a_cancelled_commit_is_committed_in_the_background() -> None:
+def test_a_commit_whose_caller_is_cancelled_still_commits_the_transaction() -> None:
     """The caller stops waiting right after it has asked for the commit."""
 
     async def test(stage: Stage) -> None:
@@ -110,7 +111,7 @@ def test_a_cancelled_commit_is_committed_in_the_background() -> None:
             assert await cancelled_at(0, producer.commit_transaction)
             await stage.world.sleep_ms(500)
             assert await whole_transfers(stage) == [0]
-            await producer.commit_transaction()  # repeated to learn the outcome
+            await producer.commit_transaction()  # repeated to learn the outcome of the commit
             await transfer(producer, 1)
         assert await whole_transfers(stage) == [0, 1]
 

@@ -1,5 +1,5 @@
-"""The transactional producer against whole brokers in a simulated world: commit, abort, fencing, offsets of groups,
-errors and lost responses of coordinators. Most tests run with both protocols: transaction.version 0 and 2.
+"""The transactional producer against whole brokers in a simulated cluster: commit, abort, fencing, offsets of groups,
+errors and lost responses of coordinators. Most tests run with transaction.version 0 and with 2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.stages.transactions_in_world import ID, LEVELS, PRODUCER, V1, V2, at_
 
 
 @LEVELS
-def test_records_are_visible_once_their_transaction_is_committed(level: int) -> None:
+def test_records_are_visible_to_read_committed_only_once_their_transaction_is_committed(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             async with producer.transaction():
@@ -47,7 +47,7 @@ def test_records_are_visible_once_their_transaction_is_committed(level: int) -> 
 
 
 @LEVELS
-def test_records_of_an_aborted_transaction_are_never_visible(level: int) -> None:
+def test_records_of_an_aborted_transaction_are_never_visible_to_read_committed(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID, linger_ms=50) as producer:
             with pytest.raises(ZeroDivisionError):
@@ -67,7 +67,7 @@ def test_records_of_an_aborted_transaction_are_never_visible(level: int) -> None
 
 
 @LEVELS
-def test_many_transactions_in_a_row_are_each_whole(level: int) -> None:
+def test_each_of_many_consecutive_transactions_has_all_or_none_of_its_records_visible(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             for number in range(12):
@@ -105,7 +105,9 @@ def test_an_empty_transaction_can_be_committed_and_aborted(level: int) -> None:
 
 
 @LEVELS
-def test_a_second_producer_fences_the_first_and_aborts_its_transaction(level: int) -> None:
+def test_a_second_producer_with_the_same_transactional_id_fences_the_first_and_aborts_its_transaction(
+    level: int,
+) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as first:
             await first.begin_transaction()
@@ -129,7 +131,7 @@ def test_a_second_producer_fences_the_first_and_aborts_its_transaction(level: in
 
 
 @LEVELS
-def test_a_block_whose_producer_is_fenced_raises_producer_fenced(level: int) -> None:
+def test_a_transaction_block_raises_producer_fenced_if_its_producer_was_fenced(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as first:
             with pytest.raises(ProducerFenced):
@@ -147,7 +149,7 @@ def test_a_block_whose_producer_is_fenced_raises_producer_fenced(level: int) -> 
 
 
 @LEVELS
-def test_a_failed_batch_aborts_the_transaction_and_the_next_one_succeeds(level: int) -> None:
+def test_a_failed_batch_aborts_its_transaction_block_and_the_next_transaction_succeeds(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             async with producer.transaction():
@@ -159,7 +161,7 @@ def test_a_failed_batch_aborts_the_transaction_and_the_next_one_succeeds(level: 
                 async with producer.transaction():
                     await producer.enqueue("orders", b"1", partition=0)
             assert raised.value.code is ErrorCode.INVALID_RECORD
-            # partition 1 was idle meanwhile: its sequence must begin anew with the epoch too
+            # partition 1 was idle meanwhile: with the new epoch, its sequence must restart too
             async with producer.transaction():
                 await producer.send("orders", b"2", partition=1)
                 await producer.send("orders", b"2", partition=0)
@@ -200,7 +202,9 @@ def test_a_transaction_with_a_failed_batch_can_only_be_aborted(level: int) -> No
     "key", [ApiKey.INIT_PRODUCER_ID, ApiKey.FIND_COORDINATOR, ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT]
 )
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_lost_request_or_response_is_repeated_without_effect(level: int, key: ApiKey, is_done: bool) -> None:
+def test_a_transactional_request_without_a_response_is_repeated_and_takes_effect_only_once(
+    level: int, key: ApiKey, is_done: bool
+) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             for number in range(2):
@@ -218,7 +222,9 @@ def test_a_lost_request_or_response_is_repeated_without_effect(level: int, key: 
 
 @pytest.mark.parametrize("key", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN])
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_lost_addition_to_a_transaction_is_repeated_even_before_an_abort(key: ApiKey, is_done: bool) -> None:
+def test_a_lost_add_partitions_or_add_offsets_request_is_repeated_even_before_an_abort(
+    key: ApiKey, is_done: bool
+) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             for ends in (producer.commit_transaction, producer.abort_transaction):
@@ -238,7 +244,7 @@ def test_a_lost_addition_to_a_transaction_is_repeated_even_before_an_abort(key: 
 
 
 @LEVELS
-def test_offsets_are_committed_with_their_transaction_and_dropped_with_it(level: int) -> None:
+def test_group_offsets_are_committed_or_dropped_together_with_their_transaction(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer() as plain:
             for number in range(6):
@@ -271,7 +277,7 @@ def test_offsets_are_committed_with_their_transaction_and_dropped_with_it(level:
 
 
 @LEVELS
-def test_offsets_of_a_member_that_was_removed_abort_the_transaction(level: int) -> None:
+def test_sending_offsets_with_an_old_generation_of_the_group_aborts_the_transaction(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with (
             stage.producer(transactional_id=ID) as producer,
@@ -298,7 +304,7 @@ def test_offsets_of_a_member_that_was_removed_abort_the_transaction(level: int) 
 
 
 @LEVELS
-def test_a_commit_that_times_out_can_only_be_repeated(level: int) -> None:
+def test_after_a_commit_that_timed_out_only_commit_transaction_is_accepted(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID, max_block_ms=1_000) as producer:
             await producer.begin_transaction()
@@ -320,7 +326,7 @@ def test_a_commit_that_times_out_can_only_be_repeated(level: int) -> None:
     at_level(level, test)
 
 
-def test_a_producer_without_a_coordinator_times_out() -> None:
+def test_begin_transaction_times_out_while_the_transaction_coordinator_is_loading() -> None:
     async def test(stage: Stage) -> None:
         stage.fault(
             api_key=ApiKey.INIT_PRODUCER_ID, action=ReplyAction.ERROR, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -340,13 +346,13 @@ def test_closing_the_producer_aborts_an_open_transaction(level: int) -> None:
             await producer.send("orders", b"1", partition=0)
         await stage.world.sleep_ms(1_000)
         async with stage.consumer("watcher", isolation_level="read_committed") as consumer:
-            assert (await consumer.offsets([PLACE], at="latest"))[PLACE] == 2  # behind the marker
+            assert (await consumer.offsets([PLACE], at="latest"))[PLACE] == 2  # the offset after the abort marker
         assert await committed(stage) == []
 
     at_level(level, test)
 
 
-def test_calls_outside_of_a_transaction_are_refused() -> None:
+def test_transaction_calls_in_the_wrong_state_raise_runtime_error() -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             with pytest.raises(RuntimeError, match="cannot send now"):
@@ -365,7 +371,7 @@ def test_calls_outside_of_a_transaction_are_refused() -> None:
     at_level(V2, test)
 
 
-def test_a_raised_feature_level_takes_effect_with_the_next_transaction() -> None:
+def test_a_raised_transaction_version_takes_effect_with_the_producers_next_transaction() -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             async with producer.transaction():
@@ -373,7 +379,7 @@ def test_a_raised_feature_level_takes_effect_with_the_next_transaction() -> None
                 async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
                     await admin.nodes.update_features({"transaction.version": V2})
                     await stage.world.sleep_ms(500)
-                # a new connection reports the new level
+                # a new connection reports the new feature level
                 stage.fault(api_key=ApiKey.END_TXN, action=ReplyAction.CLOSE, times=1)
                 await producer.send("orders", b"2", partition=0)
                 assert not machine(producer).is_v2
@@ -386,7 +392,7 @@ def test_a_raised_feature_level_takes_effect_with_the_next_transaction() -> None
     at_level(V1, test)
 
 
-def test_a_fatal_error_of_the_coordinator_is_raised_by_every_call() -> None:
+def test_a_fatal_error_of_the_transaction_coordinator_is_raised_by_each_begin_transaction() -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -402,7 +408,9 @@ def test_a_fatal_error_of_the_coordinator_is_raised_by_every_call() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @LEVELS
-def test_transactions_stay_whole_when_their_coordinator_or_a_leader_crashes(level: int, seed: int) -> None:
+def test_transactions_have_all_or_none_of_their_records_visible_when_coordinators_or_leaders_crash(
+    level: int, seed: int
+) -> None:
     async def test(stage: Stage) -> None:
         outcomes: dict[int, bool] = {}
 

@@ -1,4 +1,4 @@
-"""Which machines can reach the admin listener of a node."""
+"""Rules for which machines can reach the admin listener of a node."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_admin_listener_reachable_from_other_machines_needs_token_tls_or_perm
     parse("0.0.0.0:9404", **given)
 
 
-def test_an_admin_listeners_own_tls_stores_override_the_nodes() -> None:
+def test_tls_stores_of_the_admin_listener_override_those_of_the_node() -> None:
     own = {"listener.name.admin.ssl.keystore.location": "/etc/kraft/admin.pem"}
     tls = admin_tls(parse(":9404", **REQUIRED, **own))
     assert tls is not None
@@ -61,7 +61,7 @@ def test_an_admin_listeners_own_tls_stores_override_the_nodes() -> None:
 
 
 @pytest.mark.parametrize("token", ["short", "with a space in it", "0123456789abcdé"])
-def test_a_short_or_unsendable_admin_token_is_refused_and_not_shown(token: str) -> None:
+def test_admin_token_that_is_short_or_has_invalid_characters_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(ConfigError, match="at least 16 printable") as caught:
         parse(":9404", **{"kraft.admin.token": token})
     assert token not in str(caught.value)

@@ -56,7 +56,7 @@ def test_config_check_never_shows_a_secret() -> None:
     assert [one.value for one in checked] == ["[hidden]", "[hidden]"]
 
 
-def test_config_check_reports_rules_of_several_keys_and_accepts_a_valid_file() -> None:
+def test_config_check_reports_violated_rules_that_involve_several_keys_and_accepts_a_valid_file() -> None:
     assert check_whole(settings(CONTROLLER)) is None
     problem = check_whole(settings({**CONTROLLER, "controller.listener.names": "OTHER"}))
     assert problem is not None

@@ -30,7 +30,7 @@ KEYS = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
         ("compression.type", " zstd ", "zstd"),
     ],
 )
-def test_a_config_value_is_formatted_as_it_was_parsed(key: str, given: str, written: str) -> None:
+def test_parsed_config_value_is_formatted_as_kafka_formats_it(key: str, given: str, written: str) -> None:
     row = TOPIC_KEYS[key]
     row.check(given)
     assert row.text_of(row.parse(given)) == written

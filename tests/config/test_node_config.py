@@ -186,7 +186,7 @@ def test_a_combined_node_needs_a_client_listener_too() -> None:
     assert "a broker needs a listener that is not a controller listener" in refusal(properties)
 
 
-def test_a_listeners_own_tls_settings_override_the_common_ones() -> None:
+def test_listener_specific_tls_settings_override_those_for_all_listeners() -> None:
     config = NodeConfig.parse({**TLS, "listener.name.ssl.ssl.client.auth": "required"})
     tls = config.tls("SSL")
     assert tls is not None
@@ -250,7 +250,7 @@ def test_reading_a_config_key_as_the_wrong_type_names_the_key() -> None:
     assert config.string("broker.rack") == ""
 
 
-def test_dialling_another_nodes_listener_uses_the_protocol_map_and_needs_no_own_key() -> None:
+def test_dialling_another_nodes_listener_uses_the_protocol_map_and_needs_no_private_key() -> None:
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/etc/kraft/ca.pem"}
     protocols = {"listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT"}
     config = NodeConfig.parse({**BROKER, **trust, **protocols})

@@ -43,7 +43,7 @@ def test_the_most_used_config_keys_are_in_the_table() -> None:
     assert len(TOPIC_KEYS) > 30
 
 
-def test_a_listener_prefixed_setting_is_validated_like_the_plain_one() -> None:
+def test_listener_prefixed_setting_is_validated_like_the_setting_without_prefix() -> None:
     assert strip_listener_prefix("listener.name.internal.ssl.client.auth") == "ssl.client.auth"
     assert strip_listener_prefix("listener.name.internal.scram-sha-256.sasl.jaas.config") == "sasl.jaas.config"
     with pytest.raises(ConfigError, match="no such broker key"):

@@ -40,7 +40,7 @@ def test_without_any_setting_a_topic_has_kafkas_defaults() -> None:
     assert config.min_cleanable_dirty_ratio == 0.5
 
 
-def test_topic_overrides_precede_cluster_settings_and_these_precede_the_file() -> None:
+def test_topic_overrides_win_over_cluster_settings_and_cluster_settings_over_the_nodes_file() -> None:
     static = node(log_retention_ms="1")
     assert TopicConfig.resolve({}, {}, static).retention_ms == 1
     assert TopicConfig.resolve({}, {"log.retention.ms": "2"}, static).retention_ms == 2

@@ -1,4 +1,4 @@
-"""The failure detector as driven by a test."""
+"""A driver of the failure detector for tests."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _min_isr_2() -> dict[str, object]:
     }
 
 
-def test_replica_that_was_in_no_directory_leads_again_only_once_it_is_in_one() -> None:
+def test_replica_that_was_in_no_directory_leads_again_only_once_it_is_in_a_directory() -> None:
     cluster = Cluster()
     cluster.add_broker(1)
     cluster.add_topic("orders", (1,))

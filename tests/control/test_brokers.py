@@ -1,4 +1,4 @@
-"""Registration, heartbeats and unregistration."""
+"""The controller's decisions about the registration, heartbeats and unregistration of brokers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_new_incarnation_is_registered_at_once_if_the_old_one_is_proven_dead() -
     assert cluster.decide(registration(1, life=2, dead_broker_epoch=epoch)).reply.error_code is ErrorCode.NONE
 
 
-def test_death_of_an_older_incarnation_does_not_replace_the_live_one() -> None:
+def test_proof_that_an_older_incarnation_died_does_not_let_a_new_one_replace_the_live_one() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1)
     command = registration(1, life=2, dead_broker_epoch=epoch - 1)

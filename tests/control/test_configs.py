@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs."""
+"""The controller's decisions about IncrementalAlterConfigs."""
 
 from __future__ import annotations
 

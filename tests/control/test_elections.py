@@ -1,4 +1,4 @@
-"""ElectLeaders and the balance of preferred leaders."""
+"""The controller's decisions about ElectLeaders and about the balance of preferred leaders."""
 
 from __future__ import annotations
 

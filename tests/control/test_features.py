@@ -1,4 +1,4 @@
-"""Features, controllers and producer ids."""
+"""The controller's decisions about feature levels, controller registrations and blocks of producer ids."""
 
 from __future__ import annotations
 

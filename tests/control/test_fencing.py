@@ -330,7 +330,9 @@ def test_checks_catch_fencing_dead_brokers_one_after_the_other(monkeypatch: pyte
         test_brokers_that_died_together_do_not_become_leaders_for_each_other()
 
 
-def test_checks_catch_a_plan_decided_on_the_image_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_plan_whose_slices_are_all_decided_on_the_image_at_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     honest = fencing_module.leave_partitions
     seen: list[Any] = []
 

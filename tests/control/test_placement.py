@@ -126,7 +126,7 @@ def test_random_placements_are_legal_and_fair(
     st.lists(st.integers(0, 9), min_size=7),
     st.integers(0, 99),
 )
-def test_placement_fast_path_for_like_brokers_agrees_with_the_general_path(
+def test_placement_fast_path_for_equivalent_brokers_agrees_with_the_general_path(
     count: int, factor: int, fenced: set[int], loads: list[int], seed: int
 ) -> None:
     brokers = [broker(one, fenced=one in fenced, load=loads[one]) for one in range(count)]

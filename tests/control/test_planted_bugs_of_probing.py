@@ -1,4 +1,4 @@
-"""A planted bug for each clause of the failure detector, and the test that must catch it."""
+"""A planted bug for each rule (clause) of the failure detector, and the test that must catch the bug."""
 
 from __future__ import annotations
 

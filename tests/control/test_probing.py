@@ -1,4 +1,4 @@
-"""Tests of the broker failure detector, one for each clause of its rules."""
+"""Tests of the broker failure detector, one for each of its rules."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_identify_answer_from_another_incarnation_fences_at_once() -> None:
     assert detector.fenced[0][0] - lost_ms < 10
 
 
-def test_identify_answer_from_another_incarnation_fences_even_without_an_earlier_same() -> None:
+def test_identify_answer_from_another_incarnation_fences_even_without_an_earlier_same_answer() -> None:
     detector = serving(1, same=False)
     detector.run(100)
     crash(detector, 1, OTHER)

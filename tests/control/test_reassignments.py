@@ -92,7 +92,7 @@ def test_reassignment_to_a_reordered_or_smaller_in_sync_set_completes_at_once() 
     assert listed(cluster) == {}
 
 
-def test_reassignment_to_a_smaller_set_waits_until_all_of_it_is_in_sync() -> None:
+def test_reassignment_to_fewer_replicas_waits_until_all_of_them_are_in_sync() -> None:
     cluster = cluster_of(3, Partition(topic_id(1), 0, (1, 2, 3), (1, 3), leader=1))
     assert move(cluster, (1, 2)) == [ErrorCode.NONE]
     assert cluster.partition("orders").removing == (3,)

@@ -160,7 +160,7 @@ def test_recovery_elects_a_leader_when_the_last_replica_is_unfenced() -> None:
     assert cluster.partition("orders").leader == 1
 
 
-def test_recovery_elects_a_sole_replica_without_comparison() -> None:
+def test_recovery_elects_a_sole_replica_without_a_comparison_of_log_ends() -> None:
     cluster = Cluster()
     cluster.add_brokers(1)
     cluster.add_topic("orders", (1,))
@@ -170,7 +170,7 @@ def test_recovery_elects_a_sole_replica_without_comparison() -> None:
 
 
 @pytest.mark.parametrize("rest", [{"elr": (3,)}, {"last_known_elr": (3, 1)}])
-def test_recovery_elects_no_longest_log_without_a_single_last_known_leader(
+def test_recovery_elects_no_replica_without_exactly_one_last_known_leader(
     rest: dict[str, tuple[int, ...]],
 ) -> None:
     cluster = lost_partition()
@@ -181,7 +181,7 @@ def test_recovery_elects_no_longest_log_without_a_single_last_known_leader(
     assert heartbeat_with_log_end(cluster, 1) == NO_LEADER
 
 
-def test_heartbeat_checks_only_the_partitions_that_it_reports() -> None:
+def test_heartbeat_starts_elections_only_for_the_partitions_whose_log_ends_it_reports() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     cluster.add_topic("orders", (3, 1, 2), (3, 1, 2), (3, 1, 2))

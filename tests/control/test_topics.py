@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions."""
+"""The controller's decisions about CreateTopics, DeleteTopics and CreatePartitions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_create_topics_response_shows_configs_only_with_describe_configs() -> No
     assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_leader_and_isr_of_a_new_partition_are_its_active_replicas_in_order() -> None:
+def test_isr_of_a_new_partition_is_its_active_replicas_in_assignment_order_and_the_first_leads() -> None:
     cluster = cluster_of()
     cluster.fence(1)
     create(cluster, new_topic("orders", assignments={0: [1, 2, 3]}))
@@ -136,7 +136,7 @@ def test_topic_named_twice_in_create_topics_is_rejected_once() -> None:
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
-def test_topic_names_of_one_request_may_not_collide() -> None:
+def test_create_topics_rejects_a_name_that_differs_only_in_dot_and_underscore_from_an_earlier_one() -> None:
     results = create(cluster_of(), new_topic("a.b", 1, 1), new_topic("a_b", 1, 1))
     assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
@@ -188,7 +188,7 @@ def test_deleting_an_unknown_topic_is_rejected() -> None:
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_topic_in_delete_topics_by_name_and_id_is_deleted_once_and_by_name_twice_not_at_all() -> None:
+def test_delete_topics_deletes_a_topic_named_by_name_and_by_id_but_not_one_named_twice_by_name() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
     one = cluster.image.topics.get("one")
@@ -265,7 +265,7 @@ def test_create_partitions_adds_partitions_and_keeps_existing_ones() -> None:
     assert {len(state.replicas) for _, state in topic.partitions()} == {2}
 
 
-def test_create_partitions_with_manual_assignment_needs_one_per_new_partition() -> None:
+def test_create_partitions_with_manual_assignments_needs_one_for_each_new_partition() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("orders", 1, 2))
 
@@ -401,7 +401,8 @@ def test_topics_grow_in_slices_and_a_large_one_in_uninterrupted_steps_as_one_bat
 
 
 def test_topic_grows_as_a_whole_or_not_at_all() -> None:
-    """No part of a rejected growth may exist. In seed 9 a broker began to stop between two slices of a growth."""
+    """No part of a rejected growth may exist. Simulation seed 9 found the bug: a broker began to stop between two
+    slices."""
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 3))
     command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 3_001)])
@@ -510,7 +511,8 @@ def test_partitions_added_in_slices_are_spread_evenly() -> None:
 
 
 def test_create_partitions_reads_no_existing_partition() -> None:
-    """The counts that it needs are kept, so a slice of a large topic costs as much as one of a small topic."""
+    """The counts that CreatePartitions needs are kept with the topic, so a slice of a large topic costs as much as one
+    of a small topic."""
     cluster = cluster_of()
     create(cluster, new_topic("one", 7, 2))
     topic = cluster.image.topics.get("one")
@@ -571,7 +573,7 @@ def test_validate_only_of_large_requests_runs_in_steps_that_write_nothing() -> N
 
 
 def count_placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record how many partitions each placement from now on is for."""
+    """Record the number of partitions of each later placement."""
     placed: list[int] = []
 
     def count(brokers: Any, partitions: int, *rest: Any) -> Any:

@@ -107,7 +107,7 @@ def test_refused_append_fails_only_its_command() -> None:
     assert host.commands == []
 
 
-def test_append_at_another_offset_than_decided_raises_an_invariant_error() -> None:
+def test_append_at_an_offset_other_than_the_decided_one_raises_an_invariant_error() -> None:
     host = Host()
     host.quorum.on_append = lambda: host.quorum.values.append(b"somebody else")
     with pytest.raises(InvariantError, match="decided for offset"):
@@ -131,7 +131,7 @@ def test_plan_runs_in_slices_with_other_commands_in_between() -> None:
 
 
 def test_broker_in_controlled_shutdown_joins_no_isr_between_slices() -> None:
-    """Between two slices the image still shows it as active, but it is not eligible for anything."""
+    """Between two slices the image shows the broker as active, but the broker is not eligible for anything."""
     host = Host(at_once=True, partitions=1_500)
     host.submit(host.shut_down(1), "plan")
     assert host.queue.brokers_being_fenced() == frozenset((1,))
@@ -147,8 +147,8 @@ def test_broker_in_controlled_shutdown_joins_no_isr_between_slices() -> None:
 
 
 def test_shutdown_heartbeats_are_answered_after_the_first_slice_of_the_plan() -> None:
-    """A broker takes a controller that is silent for two seconds for dead, and a plan over very many partitions takes
-    longer."""
+    """A broker considers a controller dead that does not answer for two seconds, and a plan over very many partitions
+    takes longer."""
     host = Host(partitions=2_500)
     host.submit(host.shut_down(1), "stop")
     assert [name for name in host.told if isinstance(name, tuple)] == []

@@ -119,7 +119,7 @@ def test_brokers_killed_together_are_fenced_together() -> None:
     play(scenario)
 
 
-def test_broker_behind_a_partition_is_fenced_only_at_its_session_timeout() -> None:
+def test_broker_cut_off_by_a_network_partition_is_fenced_only_at_its_session_timeout() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         for controller in cluster.controllers:
             cluster.world.partition("b1", f"c{controller}")
@@ -326,7 +326,7 @@ def test_controller_that_was_down_catches_up_from_a_snapshot() -> None:
     play(scenario, metadata_log_max_record_bytes_between_snapshots="4096")
 
 
-def test_controller_world_gives_the_same_run_for_the_same_seed() -> None:
+def test_simulated_controllers_run_identically_for_the_same_seed() -> None:
     def once() -> str:
         world = World(77)
 

@@ -152,7 +152,7 @@ def test_api_versions_lists_served_keys_and_no_internal_ones(version: int) -> No
         play(scenario, controllers=1)
 
 
-def test_unknown_version_of_api_versions_gets_the_range_in_version_0() -> None:
+def test_api_versions_request_in_an_unknown_version_gets_the_supported_range_in_version_0() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, 101)
         over = trio.Event()
@@ -318,7 +318,7 @@ def test_broker_with_tls_on_a_listener_name_that_is_plaintext_on_the_controller_
     play(scenario)
 
 
-def test_broker_that_dies_before_its_registration_commits_is_not_connected() -> None:
+def test_broker_that_dies_before_its_registration_commits_counts_as_not_connected() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active = cluster.active
         assert active is not None
@@ -401,7 +401,7 @@ def test_standby_answers_not_controller_and_names_the_active_controller(number: 
     play(scenario)
 
 
-def test_active_controller_answers_each_broker_message_with_its_own_error() -> None:
+def test_active_controller_answers_each_kind_of_broker_request_with_the_matching_error_code() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
         codes = [(await client.tell(message)).error_code for message in broker_messages()]
@@ -428,7 +428,7 @@ def test_controller_alters_an_isr_and_allocates_producer_ids() -> None:
     play(scenario)
 
 
-def test_controller_answers_a_forwarded_read() -> None:
+def test_controller_answers_a_describe_quorum_request_that_a_broker_forwards() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
         answer = await client.tell(forwarded(ApiKey.DESCRIBE_QUORUM, topics=[quorum_topic()]))
@@ -464,7 +464,7 @@ def test_invalid_bytes_close_only_their_own_connection(key: int, body: bytes) ->
     play(scenario)
 
 
-def test_forwarded_request_is_answered_in_its_version_or_with_the_newest_supported_one() -> None:
+def test_forwarded_request_is_answered_in_its_version_or_gets_the_newest_supported_version() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         client = await Client.to(seam, number)
@@ -608,7 +608,7 @@ def test_update_raft_voter_checks_the_leader_epoch() -> None:
 
 
 def direct_and_forwarded(updates: dict[str, Any]) -> tuple[RpcMessage, ForwardRequest]:
-    """Return a broker's own request, and the same request of a client that a broker forwards."""
+    """Return a request that a broker sends for itself, and the same request of a client that a broker forwards."""
     key = ApiKey.UPDATE_FEATURES
     request = messages.build(messages.request_class(key), **updates)
     body = messages.encode_request(key, 2, request)

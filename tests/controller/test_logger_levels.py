@@ -19,7 +19,9 @@ from kraft.node.loggers.levels import RefusedLevels, alter_loggers
         ("kraft.quorum", "LOUD", "expected one of FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
     ],
 )
-def test_invalid_logger_level_is_rejected_with_the_valid_ones(name: str, level: str, text: str) -> None:
+def test_invalid_logger_level_is_rejected_with_an_error_that_lists_the_valid_levels(
+    name: str, level: str, text: str
+) -> None:
     config = SimpleNamespace(name=name, value=level, config_operation=SET)
     resource = SimpleNamespace(resource_name="1", configs=[config])
     with pytest.raises(RefusedLevels, match=re.escape(text)):

@@ -47,7 +47,7 @@ def test_plans_and_waiting_commands_take_turns() -> None:
     assert is_fenced(host, 1)
 
 
-def test_waiting_commands_let_a_plan_go_first_even_while_it_waits_for_commits() -> None:
+def test_waiting_commands_do_not_overtake_a_plan_that_waits_for_commits() -> None:
     host = Host(partitions=3_000)
     host.submit(host.fence(1), "fence")
     host.submit(large(host, "large"), "large")
@@ -127,7 +127,7 @@ def test_commands_are_answered_request_timed_out_while_too_many_wait(monkeypatch
     assert ElectLeaderless() in host.commands, "the controller's own commands are not turned away"
 
 
-def test_controllers_own_command_comes_before_waiting_commands() -> None:
+def test_command_of_the_controller_itself_comes_before_waiting_commands() -> None:
     host = Host(at_once=True, partitions=5)
     host.submit(large(host, "large"), "large")
     host.submit(host.block(), "waits")

@@ -10,7 +10,7 @@ from tests.stages.decided_cluster import topic_id
 TOPIC = topic_id(1)
 
 
-def test_log_end_reported_again_unchanged_keeps_its_first_time() -> None:
+def test_log_end_reported_again_unchanged_keeps_the_time_of_its_first_report() -> None:
     sessions = Sessions(9_000)
     sessions.record_heartbeat(1, 5, 7, 100, 40, [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 8, -1, 0)])
     sessions.record_heartbeat(1, 5, 7, 300, 41, [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 9, -1, 0)])
@@ -41,7 +41,7 @@ def test_log_ends_no_longer_reported_or_of_another_incarnation_are_forgotten() -
     assert dict(sessions.view[1].log_ends) == {(TOPIC, 0): ReportedLogEnd(3, 2, 141, since_ms=400)}
 
 
-def test_full_report_of_log_ends_is_merged_with_earlier_ones() -> None:
+def test_log_end_report_of_maximum_size_is_merged_with_earlier_reports() -> None:
     sessions = Sessions(9_000)
     told = [(TOPIC, number, 3, 2, 141) for number in range(LOG_ENDS_MAX + 10)]
     sessions.record_heartbeat(1, 5, 7, 100, 40, told[:LOG_ENDS_MAX])

@@ -37,7 +37,7 @@ def test_very_large_topic_holds_the_queue_until_it_is_created_whole() -> None:
 
 
 def count_events_added(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record how many events each step from now on adds to a batch."""
+    """Record the number of events that each later step adds to a batch."""
     taken: list[int] = []
     honest = BatchBuilder.take
 

@@ -1,1 +1,1 @@
-"""The demo: the main feature on real processes, printed for a new user."""
+"""The demo: a chaos scenario on real processes, with output for a new user."""

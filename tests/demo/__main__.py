@@ -21,10 +21,10 @@ from tests.demo.spark_query import show_who_led, why_not
 SCENARIO = Path(__file__).with_name("demo.toml")
 RESULTS = Path(__file__).parents[2] / "docs" / "chaos-results.json"
 KAFKA_SCENARIOS = {("kill", "leader"): "broker-crash", ("kill", "active controller"): "controller-crash"}
-"""Scenario with a fault that Apache Kafka was tested with, by the kind and role of the fault."""
+"""Name of the scenario with the same fault that Apache Kafka was tested with, by the kind and role of the fault."""
 NOTED = {"broker-crash": "gap_median_ms", "controller-crash": "topic_gap_median_ms"}
-"""Figure to compare for each scenario: gaps in sends, or in created topics. It is shown only if every run was valid,
-because the gap of a fault without a visible effect compares nothing."""
+"""Statistic of Apache Kafka's runs that is printed for each scenario: the gap in sends, or in created topics. It is
+printed only if every one of those runs was valid, because a fault that has no effect gives no gap to compare."""
 EXIT_CODES = {"valid": 0, "invalid": 1}
 EXIT_UNKNOWN = 3
 
@@ -76,7 +76,7 @@ def _gap_of(run: FinishedRun, number: int, fault: FaultRecord) -> Gap | None:
 
 
 def _noted_gaps() -> dict[str, float]:
-    """Return the median gap of Apache Kafka in the newest campaign, by scenario."""
+    """Return the median gap of Apache Kafka in the newest chaos campaign, by scenario."""
     if not RESULTS.exists():
         return {}
     rows = json.loads(RESULTS.read_text())["rows"]

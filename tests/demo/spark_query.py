@@ -1,4 +1,4 @@
-"""The last step of the demo: SQL over the history of the demo's cluster, if Spark can run here."""
+"""The last step of the demo: a SQL query over the history of the demo's cluster, if Spark can run on this machine."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ QUERY = (
     "SELECT timestamp AS time, concat_ws('-', topic, partition) AS partition, leader, array_join(isr, ',') AS isr "
     "FROM metadata_events WHERE topic = 'chaos' AND leader IS NOT NULL ORDER BY offset"
 )
-"""Query of the leaders of partitions and the time since when they lead. Topics that are created and deleted are left
-out."""
+"""Query of the leaders of partitions over time, each with the time at which it became leader. Topics that the demo's
+clients create and delete are left out."""
 ROWS_MAX = 25
 SECONDS_MAX = 180
 METADATA_LOG = "__cluster_metadata-0"
 
 
 def why_not() -> str:
-    """Return why Spark cannot run here, and what to do about it; "" if Spark can run."""
+    """Return why Spark cannot run on this machine, and what to do about it; "" if Spark can run."""
     from kraft.client.spark.java import SparkNotReady, find_java
     from kraft.client.spark.packages import check_packages
 

@@ -54,7 +54,7 @@ def _row(row: SummaryRow) -> dict[str, Any]:
 
 
 def _topic_gap(row: SummaryRow) -> float | None:
-    """Return the longest time in which no topic could be created, as a median over the runs."""
+    """Return the longest time in which no topic could be created: the median of the runs."""
     found = [[gap.gap_ms for gap in verdict.gaps if gap.f == "create topic"] for _, verdict, _ in row.runs]
     longest = [max(gaps) for gaps in found if gaps]
     return median(longest) if longest else None

@@ -44,7 +44,7 @@ def codes() -> set[str]:
 
 
 def checks_of_runs() -> list[Check]:
-    """Return every check that runs of whole nodes have."""
+    """Return every check that the simulator makes in runs of whole nodes."""
     sets = (Suite(frozenset({1})).checks, group_checks(), member_checks(ProcessedRecords(), 1), HistoryChecks())
     return list(chain.from_iterable(each.checks for each in sets))
 

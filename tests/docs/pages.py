@@ -117,8 +117,8 @@ def _about(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
-    """Return the default of an option as `--help` shows it. For a flag, return it only if another flag turns the first
-    one off."""
+    """Return the default of an option as `--help` shows it. Return the default of a flag only if a second flag turns it
+    off."""
     value = option.show_default if isinstance(option.show_default, str) else option.default
     if option.is_flag:
         value = option.opts[0].removeprefix("--") if value and option.secondary_opts else None

@@ -22,5 +22,5 @@ def test_every_link_in_the_documentation_resolves_to_an_existing_file() -> None:
     assert list(broken_links()) == []
 
 
-def test_each_kind_of_fault_of_a_scenario_is_described() -> None:
+def test_the_chaos_page_describes_each_kind_of_fault_of_a_scenario() -> None:
     assert set(WORDS) == set(KINDS)

@@ -42,8 +42,7 @@ HARMS_LIVE_NODES = frozenset({ApiKey.UNREGISTER_BROKER})
 
 @dataclass(slots=True)
 class Findings:
-    """What a run has found. `alarms`: lines of logs. `ended`: nodes that have stopped. `counts`: results of
-    requests."""
+    """Findings of a run. `alarms`: lines of logs. `ended`: nodes that have stopped. `counts`: results of requests."""
 
     counts: Counter[str] = field(default_factory=Counter)
     recent: deque[FuzzRequest] = field(default_factory=lambda: deque(maxlen=RECENT_FRAMES))
@@ -58,7 +57,7 @@ class Findings:
 
 
 def fuzz_cluster(cluster: KafkaCluster, seed: int, seconds: float) -> Findings:
-    """Send random requests for this long. TooSlowError if the cluster does not accept a record within
+    """Send random requests for this long. Raises TooSlowError if the cluster does not accept a record within
     WITNESS_SECONDS_MAX afterwards."""
     findings = Findings()
     trio.run(_run, cluster, random.Random(seed), seconds, findings)
@@ -114,7 +113,7 @@ async def _run(cluster: KafkaCluster, source: random.Random, seconds: float, fin
 
 
 async def _witness(servers: str, findings: Findings) -> None:
-    """Produce a record from time to time."""
+    """Produce a record from time to time, beside the random requests."""
     async with Producer(bootstrap_servers=servers) as producer:
         last_s = trio.current_time()
         while True:

@@ -53,7 +53,7 @@ class Words(NamedTuple):
 
 
 class FuzzRequest(NamedTuple):
-    """A frame without its length, and the request that it was made from."""
+    """A frame without its length field, and the request that it was made from."""
 
     key: int
     version: int

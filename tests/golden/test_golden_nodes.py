@@ -45,7 +45,7 @@ from tests.stages.machine import FOLDER, Machine
 DATA = {node: GOLDEN / str(node) for node in NODES}
 METADATA = "__cluster_metadata-0"
 LATER_MS = NOW_MS + 530 * 86_400_000
-"""Time by which the clock of the previous release was ahead of the records' timestamps."""
+"""Milliseconds by which the clock of the previous release was ahead of the records' timestamps."""
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, retention_ms=-1)
 OFFSETS = (
     checkpoints.RECOVERY_POINT_CHECKPOINT,

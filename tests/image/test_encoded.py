@@ -81,7 +81,7 @@ def change(chance: random.Random, topic_id: UUID, number: int) -> PartitionChang
 
 
 def history(seed: int) -> list[Event]:
-    """Yield events that fit on each other: topics are created, grow, change and are deleted."""
+    """Yield events that can be replayed one after the other: topics are created, grow, change and are deleted."""
     chance = random.Random(seed)
     events: list[Event] = []
     counts: dict[UUID, int] = {}
@@ -188,7 +188,7 @@ def test_partitions_in_equal_states_share_one_value_before_and_after_equal_chang
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_full_cache_of_event_tails_is_cleared(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_cache_of_decoded_event_bytes_is_cleared(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_module, "TAILS_MAX", 3)
     monkeypatch.setattr(encoding, "TAILS_MAX", 3)
     monkeypatch.setattr(encoded_module, "_states", {})
@@ -259,7 +259,9 @@ def test_event_that_fails_during_its_replay_is_not_applied_a_second_time(
 
 
 @pytest.mark.parametrize("event_class", [Partition, PartitionChange])
-def test_encoder_shape_that_does_not_match_its_event_raises_an_invariant_error(event_class: type[Event]) -> None:
+def test_event_encoder_whose_fields_do_not_match_the_event_class_raises_an_invariant_error(
+    event_class: type[Event],
+) -> None:
     names = [field.name for field in fields(event_class) if field.name not in encoding._APART]  # type: ignore[arg-type]
     encoding._shape(event_class, *names)
     for wrong in (names[1:], [*names, "later"]):

@@ -1,4 +1,4 @@
-"""Images: replay, deltas, dumps, digests, and sizes."""
+"""Metadata images: replay, deltas, dumps, digests, and sizes."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def test_replay_in_pieces_agrees_with_a_simple_reference_implementation(
     assert real.deleted_topics == delta.deleted_topics
 
 
-def test_replica_counts_follow_a_moved_partition() -> None:
+def test_replica_counts_of_brokers_change_when_a_partition_moves() -> None:
     image = image_of(*topic_events("orders", 1, 3))
     image = image_of(PartitionChange(identity(1), 1, replicas=(3, 2), isr=(2,)), base=image)
     topic = image.topics.get("orders")

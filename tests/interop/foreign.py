@@ -37,8 +37,8 @@ class ForeignClient(Protocol):
     def read(self, bootstrap: str, topic: str) -> list[str]: ...
 
     def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
-        """Return for each time the first offset at or after it. If there is none, return None, or the end offset if the
-        library returns that."""
+        """Return for each time the first offset at or after it. If there is none, return None, or the end offset for a
+        library that returns the end offset."""
         ...
 
 

@@ -28,8 +28,8 @@ POLL_S = 0.1
 SESSION_MS = 6_000
 AIOKAFKA_STOP_S = 5
 RECONNECT_MS_MAX = 300
-"""Maximum reconnect backoff for librdkafka. By default, it waits up to ten seconds for a broker that was killed several
-times."""
+"""Maximum reconnect backoff for librdkafka in ms. By default librdkafka waits up to ten seconds for a broker that was
+killed several times."""
 WAIT_SECONDS_MAX = 60
 
 

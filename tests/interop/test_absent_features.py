@@ -36,7 +36,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield started
 
 
-def test_a_consumer_with_the_new_group_protocol_gets_an_error(cluster: LocalCluster) -> None:
+def test_a_consumer_with_group_protocol_consumer_gets_an_error(cluster: LocalCluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "new", "group.protocol": "consumer"}
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe(["orders"])

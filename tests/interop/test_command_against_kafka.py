@@ -70,7 +70,7 @@ def test_kraft_produce_and_consume_work_with_kafka(kraft: Command) -> None:
     assert kraft.json("partitions", "producers", "records")
 
 
-def test_kraft_groups_works_with_kafka(kraft: Command, servers: str) -> None:
+def test_kraft_groups_command_works_with_kafka(kraft: Command, servers: str) -> None:
     kraft.run("topics", "create", "read", "--partitions", "2")
     kraft.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
     settings = {"group.id": "team", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -105,5 +105,5 @@ def test_kraft_commands_show_nodes_and_log_directories_of_kafka(kraft: Command) 
     assert {row["type"] for row in kraft.json("configs", "list")} >= {"broker"}
 
 
-def test_metadata_show_against_kafka_gives_advice_to_use_folder(kraft: Command) -> None:
+def test_kraft_metadata_show_on_kafka_advises_to_use_the_option_folder(kraft: Command) -> None:
     assert "give --folder" in kraft.run("metadata", "show", code=1)

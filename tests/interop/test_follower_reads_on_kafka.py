@@ -45,7 +45,7 @@ def cluster() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def place(cluster: KafkaCluster) -> TopicPartition:
-    """A partition that is led by LEADER and whose replicas are all in sync."""
+    """A new partition that is led by LEADER and whose replicas are all in sync."""
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, 1, replica_assignment=[[LEADER, 2, 3]])])[topic].result(20)
@@ -65,7 +65,7 @@ def consumer_near(cluster: KafkaCluster, node: int, **settings: str) -> Consumer
 
 
 async def read(consumer: Consumer, place: TopicPartition, end: int) -> list[ConsumerRecord]:
-    """Read the records from the position to `end`."""
+    """Read the records from the consumer's position up to `end`."""
     found: list[ConsumerRecord] = []
     with trio.fail_after(SECONDS):
         while not found or consumer.position(place) < end:
@@ -97,7 +97,7 @@ async def read_from(
 
 
 def require_all(records: list[ConsumerRecord], first: int, end: int) -> None:
-    """Check that each record occurs once, in order, with its own offset."""
+    """Check that each record occurs once, in order, at the offset that is its value."""
     assert [record.offset for record in records] == list(range(first, end))
     assert [record.value for record in records] == [b"%d" % number for number in range(first, end)]
 

@@ -107,7 +107,7 @@ def test_two_members_share_a_topic_and_each_record_is_read_once(
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_a_group_continues_at_its_committed_offsets(
+def test_a_foreign_group_continues_at_its_committed_offsets(
     cluster: LocalCluster, writer: Writer, join: Join, name: str
 ) -> None:
     topic = group = f"resume-{name}"

@@ -70,7 +70,7 @@ def test_kafka_topics_tool_manages_our_topics(cluster: LocalCluster) -> None:
     assert "life" not in tool(cluster, "TopicCommand", "--list").split()
 
 
-def test_kafkas_tools_print_our_errors_in_kafkas_words(cluster: LocalCluster) -> None:
+def test_kafkas_tools_print_errors_of_our_brokers_in_kafkas_words(cluster: LocalCluster) -> None:
     twice = ("--create", "--topic", "twice", "--partitions", "2", "--replication-factor", "3")
     tool(cluster, "TopicCommand", *twice)
     for words, refused in [

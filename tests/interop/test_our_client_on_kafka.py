@@ -124,7 +124,7 @@ async def test_records_of_each_codec_are_read_back_by_us_and_by_librdkafka(boots
     assert ours == found == expected
 
 
-async def test_keys_go_to_the_same_partitions_as_with_another_library(bootstrap: str) -> None:
+async def test_our_producer_sends_keys_to_the_same_partitions_as_kafka_python(bootstrap: str) -> None:
     topic = make_topic(bootstrap, 7)
     keys = [f"key-{number}".encode() for number in range(40)]
     async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -221,7 +221,7 @@ async def test_a_group_on_kafka_continues_at_its_committed_offsets(bootstrap: st
             assert await consumer.committed([place]) == {place: CommittedOffset(22, 0, "")}
 
 
-async def test_an_exception_leaves_the_current_and_later_records_uncommitted(bootstrap: str) -> None:
+async def test_exception_while_a_record_is_processed_leaves_it_and_later_records_uncommitted(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     await fill(bootstrap, topic, 20)
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": f"group-{topic}", **FAST}

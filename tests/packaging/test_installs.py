@@ -115,7 +115,7 @@ def build(source: Path, target: Path, kind: str) -> Path:
     return next(path for path in target.iterdir() if path.suffix in (".whl", ".gz"))
 
 
-def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Path) -> None:
+def test_a_wheel_contains_every_source_folder_once_and_below_the_folder_kraft(source: Path, tmp_path: Path) -> None:
     wheel = build(source, tmp_path / "dist", "wheel")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"kraft", "pykraft", "pyspark_kraft.py"}
@@ -125,7 +125,7 @@ def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Pat
     assert len(names) == len(set(names))
 
 
-def test_a_wheel_built_with_a_c_compiler_holds_the_compiled_record_walk_and_its_source(
+def test_a_wheel_built_with_a_c_compiler_contains_the_compiled_extension_and_its_source(
     source: Path, tmp_path: Path
 ) -> None:
     wheel = build(source, tmp_path / "dist", "wheel")
@@ -136,7 +136,7 @@ def test_a_wheel_built_with_a_c_compiler_holds_the_compiled_record_walk_and_its_
 
 
 @pytest.mark.slow
-def test_a_wheel_built_without_a_c_compiler_works_interpreted(
+def test_a_wheel_built_without_a_c_compiler_works_with_python_code_only(
     source: Path, tmp_path: Path, environment: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "/no/compiler")
@@ -148,7 +148,7 @@ def test_a_wheel_built_without_a_c_compiler_works_interpreted(
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_an_editable_install_with_a_c_compiler_uses_the_compiled_record_walk(
+def test_an_editable_install_with_a_c_compiler_uses_the_compiled_extension(
     source: Path, tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
     programs = environment("--editable", source)
@@ -164,8 +164,8 @@ def test_a_wheel_installs_a_working_kraft(source: Path, tmp_path: Path, environm
 def test_an_installed_wheel_provides_the_pytest_plugin(
     source: Path, tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
-    """A foreign client uses real processes, and our client a simulated world. Only the entry point makes the plugin
-    known."""
+    """One test uses another project's client and a cluster of real processes, the other pykraft's client and a
+    simulated cluster. pytest finds the plugin only by the wheel's entry point."""
     programs = environment(build(source, tmp_path / "dist", "wheel"))
     tests = tmp_path / "tests"
     tests.mkdir()

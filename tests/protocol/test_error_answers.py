@@ -88,7 +88,7 @@ def test_error_response_has_an_element_for_each_element_of_its_request() -> None
 
 
 @pytest.mark.parametrize("version", [3, 9, 12, 13])
-def test_error_response_to_produce_has_every_partition_and_is_missing_with_acks_0(version: int) -> None:
+def test_error_response_to_produce_has_every_partition_but_acks_0_gets_no_response(version: int) -> None:
     named = (None, TOPIC_ID) if version >= 13 else ("a", None)
 
     def body(acks: int) -> bytes:

@@ -80,7 +80,8 @@ def _mutated(body: bytes, chance: Random) -> bytes:
 
 
 async def _attack(cluster: WorldCluster, seam: Seam, key: int, version: int, body: bytes) -> None:
-    """Send one frame on a separate connection; it may be answered, closed, or left waiting."""
+    """Send one frame on a separate connection. The frame may be answered, end the connection, or wait without an
+    answer."""
     client = await cluster.connect(1, seam)
     with trio.move_on_after(0.2):
         try:

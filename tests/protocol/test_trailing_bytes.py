@@ -228,6 +228,6 @@ def test_trailing_lines_in_properties_files_have_no_effect() -> None:
     assert parse_properties("a=b\n\n\n# nothing more") == {"a": "b"}
 
 
-def test_bytes_after_a_batch_begin_the_next_one() -> None:
+def test_bytes_after_a_batch_begin_the_next_batch() -> None:
     assert [position for position, _ in iter_headers(BATCH + BATCH)] == [0, len(BATCH)]
     assert [position for position, _ in iter_headers(BATCH + BATCH[:-1])] == [0]

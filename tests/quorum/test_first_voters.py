@@ -89,7 +89,7 @@ def test_quorum_forms_from_its_first_checkpoint_and_all_nodes_learn_the_voters_f
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_observer_configured_with_one_server_finds_every_leader(seed: int) -> None:
+def test_observer_configured_with_one_bootstrap_server_finds_every_leader(seed: int) -> None:
     async def main(world: World) -> None:
         cluster = DynamicCluster(world, first(1, 2, 3), "c2:9000")
         cluster.format()

@@ -296,7 +296,7 @@ def test_torn_tail_above_the_recovery_point_is_truncated() -> None:
     in_world(body)
 
 
-def test_log_truncated_below_its_synced_end_still_opens() -> None:
+def test_log_truncated_below_its_synced_end_opens_after_a_restart() -> None:
     def body(seam: Seam) -> None:
         written(seam, 9).close()
         log, _, _ = opened(seam)

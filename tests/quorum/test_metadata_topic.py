@@ -243,7 +243,7 @@ def test_describe_topic_partitions_finds_the_metadata_topic_by_name() -> None:
 
 
 async def end_of_epoch(plane: Plane, epoch: int, partition: int = 0) -> tuple[int, int, int]:
-    """Return (error, epoch, end offset)."""
+    """Request the end offset of a leader epoch of the metadata topic. Return (error, epoch, end offset)."""
     topic_class = messages.nested_class(messages.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH), "topics")
     row_class = messages.nested_class(topic_class, "partitions")
     row = messages.build(row_class, partition=partition, current_leader_epoch=-1, leader_epoch=epoch)

@@ -239,7 +239,7 @@ def test_a_wiped_voter_and_a_wiped_observer_rejoin_by_snapshot_after_the_first_s
     World(9).run(main)
 
 
-def test_truncated_voters_record_reverts_the_voter_set() -> None:
+def test_truncation_of_a_voters_record_reverts_the_voter_set() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world, observers=0)
         cluster.start()
@@ -280,7 +280,7 @@ def test_start_of_a_whole_quorum_elects_a_leader_within_three_election_rounds(vo
         assert World(seed).run(main) <= 3
 
 
-def test_quorum_world_gives_the_same_trace_for_the_same_seed() -> None:
+def test_simulated_quorum_gives_the_same_trace_for_the_same_seed() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()

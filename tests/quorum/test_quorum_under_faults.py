@@ -66,7 +66,7 @@ async def write_under_faults(world: World, cluster: Cluster, duration_ms: int) -
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_committed_events_survive_crashes_power_losses_and_partitions(seed: int) -> None:
+def test_committed_events_survive_crashes_power_losses_and_network_partitions(seed: int) -> None:
     async def main(world: World) -> None:
         limits = {"internal_metadata_log_segment_bytes": "1024", "metadata_max_retention_bytes": "1"}
         cluster = Cluster(world, voters=3 + seed % 2 * 2, observers=1, **(limits if seed % 4 < 2 else {}))

@@ -85,7 +85,7 @@ def with_peer(server: Older, body: Callable[[World, Peers], Awaitable[None]]) ->
     World(1).run(main)
 
 
-def test_older_peer_gets_its_newest_version_and_further_requests_use_it_directly(
+def test_request_to_an_older_peer_is_repeated_in_the_peers_newest_version_which_later_requests_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     newer(monkeypatch, 0, 3, EndQuorumEpochRequest)
@@ -169,7 +169,7 @@ def test_request_and_response_of_an_internal_key_have_the_same_versions() -> Non
 
 
 @pytest.mark.parametrize("old", [(1,), (1, 2), (1, 2, 3)])
-def test_a_quorum_of_old_and_new_nodes_elects_and_commits(
+def test_quorum_of_nodes_of_two_releases_elects_a_leader_and_commits(
     monkeypatch: pytest.MonkeyPatch, old: tuple[int, ...]
 ) -> None:
     newer(monkeypatch, 0, 1, VoteRequest, MetadataFetchRequest, EndQuorumEpochRequest)

@@ -53,7 +53,7 @@ class RefusingQuorum:
 
 
 async def serve_newcomer(seam: Seam) -> None:
-    """Answer BeginQuorumEpoch with an error code that this release does not know."""
+    """Answer BeginQuorumEpoch as the new voter, with an error code that this release does not know."""
 
     def respond(request: Request) -> None:
         request.respond(encode_rpc(BeginQuorumEpochResponse(error_code=LATER_CODE)))
@@ -128,7 +128,7 @@ def test_joining_controller_survives_unknown_error_codes(monkeypatch: pytest.Mon
             handle(controller, request)
 
     async def work(voters: Voters) -> None:
-        await voters.is_seen(101, 102)
+        await voters.wait_reported(101, 102)
         assert not answers
 
     replace_row(monkeypatch, REQUESTS, InternalKey.FORWARD, answer)

@@ -64,7 +64,7 @@ def test_leader_that_removes_itself_hands_over_leadership_once_the_removal_is_co
     async def work(voters: Voters) -> None:
         leader = voters.leader
         await voters.admin.nodes.remove_voter(leader, directory(leader))
-        await voters.is_seen(*(node for node in ALL if node != leader))
+        await voters.wait_reported(*(node for node in ALL if node != leader))
         assert voters.leader != leader
         await create(voters, "a")
 
@@ -156,7 +156,7 @@ def test_voter_change_appended_only_by_a_lost_leader_leaves_a_working_quorum(see
 @pytest.mark.parametrize("seed", range(3))
 def test_controllers_with_auto_join_become_voters(seed: int) -> None:
     async def work(voters: Voters) -> None:
-        await voters.is_seen(*ALL)
+        await voters.wait_reported(*ALL)
         await create(voters, "a")
         lost = next(node for node in ALL if node != voters.leader)
         voters.cluster.crash(lost, lose_power=True, is_noticed=True)

@@ -67,7 +67,7 @@ class Voters:
         assert found is not None
         return found
 
-    async def is_seen(self, *voters: int) -> None:
+    async def wait_reported(self, *voters: int) -> None:
         """Wait until the leader reports these voters."""
         for _ in range(200):
             if await self.ids() == voters:

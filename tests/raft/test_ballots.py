@@ -197,7 +197,7 @@ def test_candidate_that_lost_unsynced_records_does_not_get_the_vote_again() -> N
     assert not single.vote_of(A, 6, 3, 19).vote_granted
 
 
-def test_node_outside_the_voter_set_still_grants_its_vote() -> None:
+def test_node_outside_its_voter_set_grants_its_vote() -> None:
     single = Single(voters=voter_set(A, B, C), stored=STORED, **LOG)  # type: ignore[arg-type]
     assert single.vote_of(A, 6, 3, 20).vote_granted
 
@@ -280,7 +280,7 @@ def test_begin_and_end_quorum_epoch_with_an_impossible_leader_id_are_rejected(le
     assert single.raft.epoch == 5
 
 
-def test_begin_quorum_epoch_for_another_directory_id_still_makes_a_follower() -> None:
+def test_begin_quorum_epoch_for_another_directory_id_makes_the_replica_a_follower() -> None:
     """The replica first becomes a follower, and then checks the voter key in the request."""
     single = unattached()
     request = BeginQuorumEpochRequest(

@@ -36,7 +36,9 @@ def left_alone(seed: int, *outside: OutsideFault) -> CoreAlone:
 
 
 @pytest.mark.parametrize("kind", OutsideFault)
-def test_majority_keeps_committing_while_the_other_voters_are_dead_deaf_or_mute(kind: OutsideFault) -> None:
+def test_majority_keeps_committing_while_other_voters_are_dead_receive_nothing_or_send_nothing(
+    kind: OutsideFault,
+) -> None:
     for seed in SEEDS:
         left_alone(seed, kind).demand()
     left_alone(99, kind, kind).demand()
@@ -52,7 +54,9 @@ def first_stuck(kind: OutsideFault) -> str:
     return ""
 
 
-def test_checks_catch_a_deaf_voter_whose_pre_votes_raise_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_pre_votes_that_raise_the_epoch_from_a_voter_that_receives_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = ballots.handle_vote
 
     def twin(core: Any, token: int, request: VoteRequest) -> None:

@@ -91,7 +91,7 @@ def test_checks_catch_a_vote_forgotten_within_its_epoch(monkeypatch: pytest.Monk
     assert second_vote_after_a_lost_pre_vote_round()
 
 
-def test_checks_catch_a_vote_by_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_vote_that_compares_log_end_offsets_without_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: LogView, last_epoch: int, end_offset: int) -> bool:
         return end_offset >= self.end_offset
 
@@ -124,7 +124,9 @@ def test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter(monkeypatch:
 # the high watermark
 
 
-def test_checks_catch_a_commit_by_count_of_an_older_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_record_of_an_older_epoch_committed_by_counting_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The bug: the leader commits by count, without a record of its own epoch (B01)."""
     original = leader.advance_high_watermark
 
@@ -181,7 +183,7 @@ def test_checks_catch_a_new_leader_that_reports_its_old_high_watermark(monkeypat
     assert first_catch(chaos) == "R9"
 
 
-def test_checks_catch_progress_from_a_diverging_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_leader_that_records_progress_from_a_diverging_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     original = leader.handle_fetch
 
     def twin(core: Core, token: int, request: Any) -> None:
@@ -232,7 +234,9 @@ def test_checks_catch_a_removed_leader_that_counts_itself(monkeypatch: pytest.Mo
 # the log
 
 
-def test_checks_catch_a_truncation_straight_to_the_leaders_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_truncation_to_the_leaders_offset_without_a_comparison_of_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def twin(core: Core, epoch: int, end_offset: int) -> None:
         target = max(min(end_offset, core.log.end_offset), core.high_watermark or core.log.start_offset)
         core.log.truncate(target)
@@ -302,7 +306,7 @@ def test_checks_catch_a_voter_change_before_the_previous_one_is_committed(
     assert first_catch(run, 5) == "R16"
 
 
-def test_checks_catch_a_voter_set_that_survives_its_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_voter_set_kept_after_its_record_is_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int) -> None:
         world = settled(seed, 3)
         old = world.leader
@@ -401,8 +405,8 @@ def test_checks_catch_elections_that_wait_for_the_fetch_timeout(monkeypatch: pyt
 
 
 def test_checks_catch_a_follower_that_grants_no_pre_vote_after_losing_contact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The vote matrix catches this bug; the duration of an election does not show it. The follower soon starts a round
-    of its own, and then grants the pre-vote."""
+    """A direct pre-vote request shows this bug; the duration of an election does not. The follower soon starts a round
+    itself, and then grants the pre-vote."""
     assert pre_vote_of_a_follower(has_fetched=True, is_lost=True)
     plant(monkeypatch, ballots, "grants_pre_vote", grants_as_kafka)
     assert not pre_vote_of_a_follower(has_fetched=True, is_lost=True)
@@ -424,7 +428,9 @@ def lone_survivor(seed: int) -> None:
         raise Violation("K6", f"seed {seed}: no new leader")
 
 
-def test_checks_catch_a_prospective_that_does_not_retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_prospective_that_does_not_retry_a_lost_pre_vote_round_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert first_catch(lone_survivor, 20) == ""
     plant(monkeypatch, Core, "next_fast_round", Core.election_timeout)
     assert first_catch(lone_survivor, 20) == "K6"
@@ -438,7 +444,9 @@ def test_checks_catch_a_losing_candidate_that_waits_for_its_election_timeout(mon
     assert first_catch(speed, 20) == "K6"
 
 
-def test_checks_catch_a_pre_vote_that_starts_no_redial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_follower_that_does_not_redial_its_leader_on_a_pre_vote_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A follower whose connection ended during its backoff must redial at once when it gets a pre-vote request."""
 
     def run(seed: int) -> None:

@@ -10,12 +10,12 @@ from kraft.sim.cores.chaos import changes_voters_in, run_chaos, shape_of
 
 
 @pytest.mark.parametrize("seed", range(14))
-def test_three_voters_keep_every_invariant_through_crashes_and_partitions(seed: int) -> None:
+def test_three_voters_keep_every_invariant_through_crashes_and_network_partitions(seed: int) -> None:
     run_chaos(seed, duration_ms=15_000)
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
-def test_five_voters_keep_every_invariant_through_crashes_and_partitions(seed: int) -> None:
+def test_five_voters_keep_every_invariant_through_crashes_and_network_partitions(seed: int) -> None:
     run_chaos(seed, voters=5, observers=2, duration_ms=12_000)
 
 

@@ -65,7 +65,9 @@ async def dial(monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]) -> 
     return (host, port)
 
 
-def test_dial_tries_the_next_address_of_a_name_beside_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dial_tries_the_next_address_of_a_name_in_parallel_with_a_silent_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with silent_address() as silent, listening_address() as listening:
         assert trio.run(dial, monkeypatch, silent, listening) == listening
 

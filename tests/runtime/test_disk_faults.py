@@ -36,7 +36,7 @@ async def wait_for_delayed(faults: DiskFaults, count: int) -> None:
             await trio.sleep(0.001)
 
 
-async def test_a_seam_without_disk_faults_has_a_plain_disk_and_plain_files(tmp_path: Path) -> None:
+async def test_a_seam_without_disk_faults_has_no_disk_or_files_that_inject_faults(tmp_path: Path) -> None:
     async with open_disk(None) as disk:
         assert type(disk) is RealDisk
         assert type(disk.create(str(tmp_path / "log"))) is RealFile

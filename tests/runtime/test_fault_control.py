@@ -89,7 +89,7 @@ async def test_fault_control_carries_out_requests_of_its_start_file_before_those
     assert not left.exists()
 
 
-async def test_fault_control_sets_and_clears_links_to_a_node_or_one_listener(tmp_path: Path) -> None:
+async def test_fault_control_sets_and_clears_policies_of_links_to_a_node_or_one_listener(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         await control.ask(verb="link", node=2, policy="hang")
         await control.ask(verb="link", node=3, listener="CONTROLLER", policy="reset")

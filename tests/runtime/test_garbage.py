@@ -37,7 +37,7 @@ def test_garbage_policy_excludes_survivors_from_later_collections(policy: Garbag
     assert not any(one is kept for one in gc.get_objects())
 
 
-def test_garbage_policy_frees_young_cycles_and_old_ones_in_a_full_collection(policy: GarbagePolicy) -> None:
+def test_garbage_policy_frees_young_cycles_early_and_old_cycles_in_a_full_collection(policy: GarbagePolicy) -> None:
     young = weakref.ref(Cycle())
     gc.collect(1)
     assert young() is None

@@ -88,7 +88,7 @@ async def test_bytes_sent_on_a_cut_link_arrive_in_order_once_it_recovers(quality
         await exchange(near)
 
 
-async def test_a_link_cut_in_one_direction_passes_bytes_in_the_other() -> None:
+async def test_link_cut_in_one_direction_passes_bytes_in_the_other_direction() -> None:
     async with opened() as links:
         near, other = await links.dial(), await links.dial(OTHER)
         await exchange(near, 1)

@@ -28,7 +28,7 @@ LISTENER = "PLAINTEXT"
 
 
 class Node:
-    """A seam with one listener, whose connections are of this kind."""
+    """A seam with one listener, whose connections are of the given class."""
 
     def __init__(self, seam: Seam, kind: type[Recorder] = Recorder) -> None:
         self.seam = seam
@@ -234,7 +234,7 @@ def test_a_dial_of_several_addresses_is_refused_if_all_reachable_ones_refuse() -
     run(body)
 
 
-def test_an_error_in_the_seams_body_is_raised_unchanged() -> None:
+def test_an_exception_in_the_body_of_the_seam_context_is_raised_unchanged() -> None:
     async def body(node: Node) -> None:
         raise KeyError("orders")
 

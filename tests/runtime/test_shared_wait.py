@@ -43,7 +43,7 @@ def test_the_pinned_trio_release_supports_shared_wait() -> None:
     run(body)
 
 
-def test_a_seam_restores_trios_own_wait_at_its_end() -> None:
+def test_a_seam_restores_trios_original_wait_at_its_end() -> None:
     async def main() -> None:
         async with open_seam(node_name="node", settings=SHARED):
             await trio.testing.wait_all_tasks_blocked()

@@ -58,7 +58,7 @@ class Certificates:
         return TlsSettings(certificate_path=self.server, authorities_path=self.authorities, client_auth=client_auth)
 
     def serve_as(self, other: Certificates) -> None:
-        """Replace the server's certificate and key by another's."""
+        """Replace the server's certificate and key by those of another server."""
         Path(self.server).write_bytes(Path(other.server).read_bytes())
 
     def dialling(self, certificate: str | None = None) -> TlsSettings:

@@ -137,7 +137,7 @@ def test_requests_pipelined_before_a_connection_reset_are_dropped(monkeypatch: p
     assert len(service.handled) < FLOOD // 4
 
 
-def test_requests_without_responses_are_handled_after_the_peers_clean_close() -> None:
+def test_acks_0_requests_that_arrived_before_a_clean_close_are_handled_after_the_close() -> None:
     service = Service(None)
 
     async def body(address: Address) -> None:
@@ -151,7 +151,7 @@ def test_requests_without_responses_are_handled_after_the_peers_clean_close() ->
     assert len(service.handled) == 1_000
 
 
-def test_a_peer_that_does_not_read_its_responses_is_not_read_until_it_does() -> None:
+def test_requests_of_a_peer_that_does_not_read_its_responses_wait_until_it_reads_them() -> None:
     service = Service(bytes(100_000))
 
     async def body(address: Address) -> None:

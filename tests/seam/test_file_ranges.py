@@ -27,7 +27,7 @@ def test_small_and_large_file_ranges_are_sent_in_order_between_bytes(site: AnySi
     site.run(body)
 
 
-def test_many_small_file_ranges_share_a_send(site: AnySite) -> None:
+def test_many_small_file_ranges_are_sent_with_one_send_call(site: AnySite) -> None:
     async def body(site: Site) -> None:
         data = pattern(400_000)
         file = site.server.disk.create(f"{site.folder}/segment")

@@ -1,4 +1,4 @@
-"""A running simulated cluster with an admin client, and helpers for tests with them."""
+"""A running simulated cluster with an admin client, and helper methods for tests."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def marker(producer_id: int, producer_epoch: int, *, commit: bool, coordinator_e
 
 
 def looked_up(steps: reading.LookupSteps) -> reading.TimestampedOffset | None:
-    """Return the result of a lookup by time, after all its steps."""
+    """Return the result of an offset lookup by timestamp, after all its steps."""
     while True:
         try:
             next(steps)
@@ -87,7 +87,8 @@ def open_log(
 
 
 def warmed(function: Callable[[], T]) -> T:
-    """Call a function that runs on the event loop, and warm what it finds cold, as its caller in production would."""
+    """Call a function that runs on the event loop. When the function needs cold data, load the data into memory, as its
+    caller in production would."""
     while True:
         try:
             return function()
@@ -124,7 +125,7 @@ def read(
 
 
 def read_all(log: Log, offset: int | None = None) -> bytes:
-    """Return every byte from an offset (default: the log start offset) to the log end, by as many reads as
+    """Return all bytes from an offset (default: the log start offset) to the log end, with as many reads as
     necessary."""
     at = log.log_start_offset if offset is None else offset
     parts: list[bytes] = []

@@ -1,5 +1,5 @@
-"""A broker without a cluster: real handlers, real frames, a given image. Requests that need a controller are not
-covered.
+"""A broker without a cluster: its real handlers get real frames and a given metadata image. Requests that need a
+controller are not covered.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PROPERTIES = {
 
 
 class StillTransport:
-    """kraft.seam.Transport without a peer, which records the calls that it gets."""
+    """Implementation of kraft.seam.Transport without a peer, which records its calls."""
 
     def __init__(self, listener: str = "PLAINTEXT") -> None:
         self.listener = listener
@@ -87,7 +87,7 @@ class Denying(Authorizer):
 
 
 class ImageHolder:
-    """In place of the publisher: holds an image that tests set."""
+    """Stands in for the metadata publisher: has an image that tests set."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -110,14 +110,14 @@ class StillClock:
 
 
 class SecretTopic:
-    """The cluster's own log, which no session may read."""
+    """Stands in for the cluster's metadata log: no session may read it."""
 
     def may_read(self, session: object) -> bool:
         return False
 
 
 class StillCheck:
-    """In place of the leader check: detects at once which peer is gone."""
+    """Stands in for LeaderCheck: reports at once which processes have ended."""
 
     def __init__(self, lost: set[int]) -> None:
         self.lost = lost
@@ -127,13 +127,13 @@ class StillCheck:
 
 
 class StillLifecycle:
-    """In place of the lifecycle: broker 1 is registered, as in the images of the tests."""
+    """Stands in for BrokerLifecycle: broker 1 is registered, as in the images of the tests."""
 
     broker_epoch = 11
 
 
 class RecordingTopics:
-    """In place of auto-creation: records the names of the requested topics."""
+    """Stands in for AutoTopicCreation: records the names of the requested topics."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -143,7 +143,7 @@ class RecordingTopics:
 
 
 class NotServed:
-    """In place of Produce and Fetch, which need a data plane."""
+    """Stands in for the handlers of Produce and Fetch, which need a data plane."""
 
     def handle(self, request: Request, session: Session) -> None:
         raise AssertionError("this broker has no data plane")
@@ -163,8 +163,8 @@ class BrokerHarness:
         transactions: Any = None,
         marker_writer: Any = None,
     ) -> None:
-        """`transactions` and `marker_writer` replace the coordinators and the writer of markers. With a `nursery`, the
-        broker's tasks run in it. Without one, each task runs to its end at once."""
+        """`transactions` and `marker_writer` stand in for TransactionCoordinators and MarkerWriter. With a `nursery`,
+        the broker's tasks run in it. Without one, each task runs to its end at once."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
         self.transactions, self.marker_writer = transactions, marker_writer
@@ -259,7 +259,7 @@ class BrokerHarness:
         )
 
     def _start_task(self, function: Any, *arguments: Any) -> None:
-        """Run a task to its end at once. Nothing that it waits for suspends here."""
+        """Run a task to its end at once; nothing that it awaits suspends here."""
         task = function(*arguments)
         try:
             task.send(None)

@@ -1,4 +1,4 @@
-"""A headless Chromium of our own, for the tests of pages."""
+"""A headless Chromium for tests of web pages, started by the test."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OPTIONS = (
 
 
 class Browser:
-    """A Chromium, and the server whose pages it shows. `driver` is Selenium's; `base` and `suffix` surround a page's
-    name in its address."""
+    """A Chromium, and the server whose pages it shows. `driver` is Selenium's. A page's address is its name between
+    `base` and `suffix`."""
 
     def __init__(self, driver: Any, base: str, suffix: str = "") -> None:
         self.driver = driver

@@ -1,4 +1,4 @@
-"""A cluster under all checks, with a schedule that the test gives, and not the faults of a seed."""
+"""A simulated cluster with all checks, in which a schedule of the test takes the place of the faults of a seed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def play(
     options: WorldOptions | None = None,
     log_lines: list[str] | None = None,
 ) -> list[Finding]:
-    """Run the schedule `story` on a cluster that has a topic of one partition, and return all findings. `bug` is called
-    when the schedule begins. `log_lines` gets the last lines that nodes logged."""
+    """Run the schedule `story` on a cluster that has a topic with one partition, and return the findings of all checks.
+    `bug` is called when the schedule begins. `log_lines` gets the last lines that nodes logged."""
     world = World(seed, options)
     report = Report(lambda: world.now_ns // 1_000_000)
     shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})}, log_dirs)
@@ -98,8 +98,8 @@ async def wait_whole(cluster: SimCluster) -> None:
 
 
 async def die_together(cluster: SimCluster, *, lose_power: bool) -> int:
-    """Let all brokers die at the same moment; the leader dies by a power loss if requested, and restarts after all
-    others. Wait for a leader, and return the earlier leader."""
+    """Let all brokers die at the same moment; the leader dies by a power loss if requested, and restarts after the
+    other brokers. Wait for a leader, and return the earlier leader."""
     leader = state_of(cluster).leader
     for node in cluster.shape.node_ids:
         cluster.crash(node, lose_power=lose_power and node == leader, is_noticed=False)

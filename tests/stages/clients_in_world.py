@@ -1,4 +1,4 @@
-"""A cluster in a world with faults on demand, and our clients, which use it."""
+"""A simulated cluster with faults on demand, and clients of this project that use it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Stage(Plane):
             policy.add(ReplyRule(**rule))
 
     def fault_at(self, broker: int, **rule: Any) -> None:
-        """Inject a fault, as `fault` does, at one broker only."""
+        """Inject a fault like `fault`, but into the responses of one broker only."""
         self.cluster.replies[broker].add(ReplyRule(**rule))
 
     async def values(self, place: TopicPartition = PLACE) -> list[bytes | None]:
@@ -110,8 +110,8 @@ class CancelAt(trio.abc.Instrument):
 
 
 async def cancelled_at(step: int, work: Callable[[], Awaitable[object]]) -> bool:
-    """Run `work` and cancel it at its checkpoint after step k (0: at its first checkpoint). Return False if it ended
-    before that."""
+    """Run `work` and cancel it at its checkpoint after step k (0: at its first checkpoint). Return False if `work`
+    ended before that."""
     with trio.CancelScope() as scope:
         if not step:
             scope.cancel()

@@ -1,4 +1,4 @@
-"""A queue of controller commands that a test drives: its host, and a cluster of plain values."""
+"""A queue of controller commands that a test drives: the queue's host, and a cluster of plain values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.stages.decided_cluster import Cluster
 
 
 class HandClock:
-    """A clock that stands still, or that advances by a fixed amount at each reading."""
+    """A clock that does not move, or that advances by a fixed amount at each reading."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -36,7 +36,7 @@ class HandClock:
 
 
 class Host:
-    """The controller as the command queue needs it, with a cluster of plain values."""
+    """The controller as the command queue needs it, over a cluster of plain values."""
 
     def __init__(self, *, at_once: bool = False, partitions: int = 0) -> None:
         self.quorum = FakeQuorum(at_once=at_once)

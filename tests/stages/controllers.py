@@ -1,4 +1,5 @@
-"""Real controllers on real quorums in the simulated world, and brokers reduced to their control plane."""
+"""Real controllers with real quorums in a simulated world, and brokers of which only registration and heartbeats
+exist."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ class ControllerMember:
 
 @dataclass
 class FakeBroker:
-    """A broker's control plane: it identifies itself, registers, and sends heartbeats to all controllers. It listens at
-    the host `host`."""
+    """A broker without a data plane: it identifies itself, registers, and sends heartbeats to all controllers. It
+    listens at the host `host`."""
 
     broker_id: int
     controllers: tuple[int, ...]
@@ -128,7 +129,7 @@ class FakeBroker:
         return await self.peers.request(self.peer(controller), message, timeout_ms=timeout_ms, purpose=PURPOSE)
 
     async def ask_active(self, seam: Seam, message: Any) -> Any:
-        """Return the first response of a controller that is active."""
+        """Send a request to the controllers, and return the first response of an active one."""
         while True:
             for controller in self.controllers:
                 try:
@@ -242,6 +243,6 @@ class Cluster:
         return {broker.broker_id for broker in self.image.sorted_brokers() if not broker.fenced}
 
     async def ready(self) -> None:
-        """Whether all brokers are unfenced, and every controller has their addresses."""
+        """Wait until all brokers are unfenced, and long enough for every controller to have their addresses."""
         await self.wait(lambda: self.unfenced() == set(self.brokers))
         await self.world.sleep_ms(300)

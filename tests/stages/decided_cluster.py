@@ -1,4 +1,4 @@
-"""A small cluster as a value: image, clock, sessions, and methods that decide commands on it as the controller does."""
+"""A small cluster as a value: image, clock, sessions, and methods that decide commands on it like the controller."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def incarnation_id(broker_id: int, life: int = 1) -> UUID:
 
 
 class Cluster:
-    """A small cluster. It is mutable on purpose: each `decide` replays its events into `image`, as a controller does
-    with its speculative image."""
+    """A small cluster. It is mutable on purpose: each `decide` replays its events into `image`, like a controller into
+    its speculative image."""
 
     def __init__(self, config: NodeConfig = CONFIG) -> None:
         self.config = config
@@ -156,5 +156,5 @@ class Cluster:
         return self.image.brokers[broker_id].broker_epoch
 
     def fence(self, *broker_ids: int) -> None:
-        """Replay only the record that fences a broker, without the changes of leaders that would follow."""
+        """Replay only the record that fences a broker, without the leader changes that would follow."""
         self.apply(BrokerRegistrationChange(one, self.epoch(one), fenced=True) for one in broker_ids)

@@ -1,4 +1,4 @@
-"""A controller without a quorum: it decides like the real one, and its log is replaced by one image."""
+"""A controller without a quorum: it decides like a controller, but has an image instead of a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kraft.wire.rpc.controller_messages import AllocateProducerIdsResponse
 
 
 class DecidingController:
-    """In place of ControllerChannel: decides requests on `image`. `failing` makes every request fail."""
+    """Stands in for ControllerChannel: decides requests on `image`. `failing` makes every request fail."""
 
     def __init__(self, image: MetadataImage, config: NodeConfig, *, authorize: Authorize = allow_all) -> None:
         self.image = image

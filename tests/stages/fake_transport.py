@@ -32,7 +32,7 @@ class RecordingTransport:
 
 
 class MemoryFile:
-    """A kraft.seam.File in memory. If `cached` is False, a read would have to wait for the disk."""
+    """A kraft.seam.File in memory. If `cached` is False, reads report that they would wait for the disk."""
 
     path = "/memory"
     closed = False
@@ -73,7 +73,7 @@ def frame(
 
 
 def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None = None) -> int:
-    """Pass `data` to the connection as a driver would, and stop when the connection does not read. Return the number of
+    """Pass `data` to the connection like a driver, and stop when the connection does not read. Return the number of
     bytes that it accepted."""
     view = memoryview(data)
     taken = 0
@@ -91,7 +91,7 @@ def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None 
 
 
 def take_turns(connection: FramedConnection) -> None:
-    """Let the connection process all requests that it has, as a driver with a single connection does."""
+    """Let the connection process all requests that it has, like a driver with a single connection."""
     transport = connection.transport
     while isinstance(transport, RecordingTransport) and transport.turns:
         transport.turns -= 1
@@ -112,7 +112,7 @@ def drain(connection: FramedConnection, *, count_max: int = 1 << 60) -> bytes:
 
 
 def frames_in(data: bytes) -> list[bytes]:
-    """Return the contents of the frames in these bytes, without their sizes."""
+    """Return the contents of the frames in these bytes, without the size fields."""
     frames = []
     position = 0
     while position < len(data):
@@ -124,7 +124,7 @@ def frames_in(data: bytes) -> list[bytes]:
 
 
 def pipe(client: ClientConnection, server: ServerConnection, *, piece_bytes: int | None = None) -> None:
-    """Carry bytes between both sides until neither has any to send."""
+    """Carry bytes between the two connections until neither has bytes to send."""
     while True:
         requests = drain(client)
         assert feed(server, requests, piece_bytes=piece_bytes) == len(requests)

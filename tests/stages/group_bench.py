@@ -39,7 +39,8 @@ RANGE: Protocols = (("range", b"\0\0\0\0\0\1\0\6orders\0\0\0\0"),)
 
 
 class LoggedRecord(NamedTuple):
-    """A record in the log. `producer_id` is that of a transactional batch; `commits` is that of a marker."""
+    """A record in the log. `producer_id` is set in a transactional batch and in a marker; `commits` is set only in a
+    marker."""
 
     key: bytes
     value: bytes | None
@@ -48,7 +49,7 @@ class LoggedRecord(NamedTuple):
 
 
 def logged(written: Written) -> list[LoggedRecord]:
-    """Return the records that a step's entry becomes."""
+    """Return the records in the log for one entry of a step."""
     if isinstance(written, MarkerBatch):
         return [LoggedRecord(b"", None, written.producer_id, written.is_commit)]
     if isinstance(written, TransactionalBatch):
@@ -57,7 +58,7 @@ def logged(written: Written) -> list[LoggedRecord]:
 
 
 def replay(state: DurableState, records: Iterable[LoggedRecord], first_offset: int = 0) -> DurableState:
-    """Return the state that a replay of these records' bytes gives."""
+    """Return the state after these records, which are decoded from their bytes."""
     for offset, record in enumerate(records, first_offset):
         if record.commits is not None:
             state = state.with_entry(TransactionEnd(record.producer_id, record.commits))
@@ -94,13 +95,13 @@ class PendingRequest:
 
 class Bench:
     """A group coordinator with its log, clock and members. With `commits_at_once`, the high watermark follows each
-    append. Otherwise the test calls `commit` or `lose` for what was appended."""
+    append. Otherwise the test calls `commit` or `lose` for the appended entries."""
 
     def __init__(self, *, commits_at_once: bool = True, **settings: Any) -> None:
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
         self.log: list[LoggedRecord] = []
         self.as_read = EMPTY_STATE
-        """State that a replay of the log's bytes gives."""
+        """The state that a replay of the log's bytes gives."""
         self.commits_at_once = commits_at_once
         self.refuses_appends: ErrorCode | None = None
         self.now_ms = 1_000
@@ -208,7 +209,7 @@ class Bench:
     # time, commits and moves
 
     def sleep(self, duration_ms: int) -> None:
-        """Let time pass; timers fire when they are due."""
+        """Advance the clock. Timers that are due fire."""
         end_ms = self.now_ms + duration_ms
         while (due_ms := self.machine.next_timer_ms) is not None and due_ms <= end_ms:
             self.now_ms = max(self.now_ms, due_ms)
@@ -238,7 +239,7 @@ class Bench:
         self.take(self.machine.begin(self.now))
 
     def take(self, step: CoordinatorStep) -> None:
-        """Carry out the effects that a step of the coordinator has returned, in order."""
+        """Carry out the effects of a step in order, as a driver does."""
         error = self.refuses_appends
         if step.entries and error is None:
             records = [record for entry in step.entries for record in logged(entry)]
@@ -261,8 +262,8 @@ class Bench:
     # usual groups
 
     def stable(self, *instance_ids: str | None, **fields: Any) -> list[str]:
-        """Create a stable group of members with these instance ids (None: a dynamic member), and return the members by
-        id. The first one is the leader."""
+        """Create a stable group of members with these instance ids (None: a dynamic member), and return the member ids.
+        The first member is the leader."""
         members = [self.join(instance_id=instance_id, **fields) for instance_id in instance_ids]
         for asked in members[:-1]:
             if not asked.is_parked:

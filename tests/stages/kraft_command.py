@@ -23,8 +23,8 @@ from tests.stages.ports import hold_block
 
 
 def free_port(layout: ClusterLayout) -> int:
-    """Return the port of broker 1 for a layout of this shape. This port and all others of the layout are held for the
-    test module."""
+    """Return a free port for broker 1 of a layout of this shape. This port and all others of the layout are held for
+    the test module."""
     return hold_block(port - layout.port for node in layout.nodes() for port in node.ports)
 
 
@@ -39,8 +39,8 @@ class Command:
     state: Path
 
     def run(self, *arguments: str | Path, text: str = "", code: int = 0) -> str:
-        """Run the command, and return its standard output, or its standard error if `code` is not 0. The exit code must
-        be `code`."""
+        """Run the command, which must end with exit code `code`. Return its standard output if `code` is 0, otherwise
+        its standard error."""
         printed, said = self._run(*arguments, text=text, code=code)
         return said if code else printed
 
@@ -87,7 +87,7 @@ class Command:
 
     @contextmanager
     def watch(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Iterator[TextIO]:
-        """Return the output of a process that was started by `spawn`."""
+        """Return the output of a process that `spawn` has started."""
         with self.start(*arguments, environment=environment) as process:
             assert process.stdout is not None
             yield process.stdout
@@ -97,8 +97,8 @@ class Command:
         return json.loads(self.run(*arguments, "--json", text=text))
 
     def json_when(self, is_due: Callable[[Any], object], *arguments: str | Path) -> Any:
-        """Run the command until its JSON value satisfies the condition, and return that value. It may have to run
-        several times, because each broker reports the metadata that it has received, as in Kafka."""
+        """Run the command until its JSON value satisfies the condition, and return that value. One run may not be
+        enough, because each broker reports the metadata that it has received, as in Kafka."""
         deadline = time.monotonic() + HEARD_SECONDS_MAX
         while not is_due(found := self.json(*arguments)):
             assert time.monotonic() < deadline, found

@@ -1,5 +1,5 @@
-"""A led replica with a real log, for tests of Produce and Fetch without other parts of a broker. The handlers get its
-Loop and plain functions. A client sends requests to one handler.
+"""A led replica with a real log, for tests of Produce and Fetch without the rest of a broker. The handlers get its Loop
+and plain functions. A client sends requests to one handler.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LedReplica:
         self.partition.opened(stage.open_log(), 0)
 
     def make_ready(self) -> None:
-        """Let the log accept appends from now on, and do those that wait."""
+        """Let the log accept appends from now on, and run the waiting appends."""
         self.partition._prepare_to_append()
         self.partition.readied(self.partition.leader_epoch)
 
@@ -64,13 +64,13 @@ class LedReplica:
         function(*arguments)
 
     def end_pass(self) -> None:
-        """Settle the partition, as the end of a pass does."""
+        """Settle the partition, as a broker does at the end of a pass."""
         self.host.changed.clear()
         self.partition.settle()
 
 
 class OneConnection:
-    """A client whose connection leads to one handler."""
+    """A client with one connection, which leads to one handler."""
 
     def __init__(self, handle: Callable[[Request, Session], Any]) -> None:
         self._handle = handle

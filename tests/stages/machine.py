@@ -1,4 +1,4 @@
-"""A machine with one disk of the simulated world. It can be killed, switched off and restarted without a trio run."""
+"""A machine with one simulated disk. It can be killed, switched off and restarted without a trio run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FOLDER = "/data"
 
 
 class Crash(Exception):
-    """The process dies at this disk operation."""
+    """Raised at the disk operation at which the process dies."""
 
 
 class DyingDisk(FakeDisk):
-    """A disk that counts the operations that change it, and lets the process die before the operation number
+    """A disk that counts the operations that change it, and kills the process before the operation number
     `die_before`."""
 
     def __init__(self, life: Incarnation) -> None:
@@ -63,8 +63,8 @@ class DyingDisk(FakeDisk):
 
 
 class Machine:
-    """A machine with one disk. `disk` belongs to the current incarnation. If `cold_read_one_in` is 1, every cached read
-    misses."""
+    """A machine with one disk. `disk` belongs to the current incarnation. If `cold_read_one_in` is 1, every read from
+    the page cache misses."""
 
     def __init__(self, seed: int = 0, *, cold_read_one_in: int = 0) -> None:
         options = WorldOptions(cold_read_one_in=cold_read_one_in)
@@ -88,7 +88,7 @@ class Machine:
 
     def power_off(self, *, ordered: bool = True) -> None:
         """Cut the power. Only a part of the unsynced data is kept. If `ordered` is False, any changes of a directory
-        may be lost, and not only the last ones."""
+        may be lost, not only the last ones."""
         self._life.revoked = True
         if not ordered:
             lose_changes(self.host.root, self.host.chance.stream("lost changes"))
@@ -99,7 +99,7 @@ class Machine:
     def fill(self, full: bool = True) -> None:
         self.host.disk_full = full
 
-    # reading and changing bytes without the disk's knowledge
+    # reading and changing bytes without an operation of the disk
 
     def inode(self, path: str) -> Inode:
         node: Inode | Directory = self.host.root

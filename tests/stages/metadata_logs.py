@@ -1,4 +1,4 @@
-"""Helpers: handwritten metadata logs, in folders."""
+"""Helpers that write metadata logs into folders, record by record."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def leader_change(base_offset: int) -> bytes:
 
 
 def write_log(home: Path) -> Path:
-    """Write a log in two segments. Offset 0 is a leader change, offsets 1 to 4 create the topics a to d, and offset 5
-    is a leader change again."""
+    """Write a log in two segments. Offset 0 is a leader change message, offsets 1 to 4 create the topics a to d, and
+    offset 5 is a leader change message again."""
     path = home / "1" / "data" / "__cluster_metadata-0"
     path.mkdir(parents=True)
     first = leader_change(0) + batch(TOPICS[:2], 1, time_ms=100)
@@ -36,6 +36,6 @@ def write_log(home: Path) -> Path:
 
 
 def write_snapshot(folder: Path, offset: int) -> None:
-    """Write a snapshot of the log of `write_log` at an offset."""
+    """Write a snapshot at this offset of the log that `write_log` writes."""
     applied = replay(MetadataImage(), TOPICS[: offset - 1], offset, 1)
     (folder / f"{offset:020}-{1:010}.checkpoint").write_bytes(batch(list(dump(applied)), 0))

@@ -27,7 +27,7 @@ LONG_ENOUGH_MS = 1_000
 
 
 class PartStage:
-    """Holder of a `loop` for the tested part. `passes` is the number of passes that the part has requested."""
+    """A `loop` for the tested part. `passes` is the number of passes that the part has requested."""
 
     def __init__(self, world: World, nursery: trio.Nursery) -> None:
         seam = world.node("machine")
@@ -51,7 +51,7 @@ class PartStage:
         directory.open(self.disk, node_id=1, cluster_id="cluster")
 
     def flip_a_bit(self, path: str, position: int) -> None:
-        """Corrupt one bit of a file without its reader's knowledge."""
+        """Flip one bit of a file directly on the disk."""
         found: Any = self.world.host("machine").root
         for name in path.strip("/").split("/"):
             found = found.entries[name]
@@ -93,7 +93,7 @@ def follower_batch(offset: int) -> bytes:
 
 
 def replica(log: Log | None = None, **members: Any) -> Any:
-    """Return a replica that has the members of a hosted replica that parts use, a lock, and the members given."""
+    """Stand-in for a hosted replica: it has the members that parts use, a lock, and the given members."""
     usual: dict[str, Any] = {
         "topic": "orders",
         "topic_id": TOPIC_ID,
@@ -110,7 +110,7 @@ def replica(log: Log | None = None, **members: Any) -> Any:
 
 
 class Replica(SimpleNamespace):
-    """A replica that is hashable, as a Partition is."""
+    """A stand-in for a Partition that is hashable, like a Partition."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)

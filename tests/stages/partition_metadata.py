@@ -9,5 +9,5 @@ from kraft.storage.partition_metadata import PARTITION_METADATA, encode_partitio
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Write the topic id, which is durable on return. *Blocking.*"""
+    """Write the topic id; it is durable when this returns. *Blocking.*"""
     disk.write_file_atomic(f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))

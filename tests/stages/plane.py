@@ -1,4 +1,4 @@
-"""A cluster in a world, and a client that produces and fetches with the codecs on raw buffers."""
+"""A simulated cluster, and a client that encodes produce and fetch requests itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def batch(*values: bytes | str, key: bytes | None = None, timestamp: int = EPOCH
 
 
 def far_apart(delta_ms: int) -> bytearray:
-    """Return a compressed batch of two records whose offsets are far apart. Its header does not show this."""
+    """Return a compressed batch of two records whose offsets are far apart, which its header does not show."""
     made = encode_batch([Record(0, 0, None, b"a"), Record(1, delta_ms, None, b"b")], compression=Compression.GZIP)
     pack_header(made, 0, read_header(made)._replace(base_timestamp=EPOCH_MS, max_timestamp=EPOCH_MS))
     write_crc(made, 0)
@@ -94,8 +94,8 @@ class Plane:
     async def create_topic(
         self, name: str, partitions: int = 1, factor: int | None = None, *, leader: int | None = None, **configs: str
     ) -> None:
-        """Create a topic, and wait until all brokers have its leaders in their metadata. `leader` is the first replica
-        of every partition."""
+        """Create a topic, and wait until all brokers have its leaders in their metadata. `leader` becomes the first
+        replica of every partition."""
         cls = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
         config_class = messages.nested_class(cls, "configs")
         assignment_class = messages.nested_class(cls, "assignments")
@@ -199,7 +199,7 @@ class Plane:
         leader_epoch: int = -1,
         **options: Any,
     ) -> FetchResponse:
-        """Fetch several partitions. `wishes` has (topic, partition, offset) of each."""
+        """Fetch several partitions. `wishes` has a (topic, partition, offset) for each."""
         image = self.cluster.node(broker_id).publisher.image
         topics = []
         for name, index, offset in wishes:

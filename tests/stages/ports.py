@@ -1,6 +1,6 @@
 """Ports for nodes that a test starts itself. No other process gets them until the test's module has ended.
 
-A port that is merely free could be bound by a test of another worker before the node binds it.
+A port that is only free at the moment could be bound by another worker's test before the node binds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ _HELD = ExitStack()
 
 
 def hold_block(offsets: Iterable[int]) -> int:
-    """Hold a port and the ports at these distances from it, and return it. Listeners may bind them."""
+    """Hold a free port and the ports at these distances from it, and return that port. Listeners may bind the held
+    ports."""
     from kraft.sim.chaos.clusters import held_ports  # here, because the conftest of all tests imports this module
 
     first, ports = held_ports.hold_ports(offsets)
@@ -23,7 +24,7 @@ def hold_block(offsets: Iterable[int]) -> int:
 
 
 def hold_ports(count: int) -> range:
-    """Hold this many consecutive ports."""
+    """Hold this many consecutive ports, and return their range."""
     first = hold_block(range(count))
     return range(first, first + count)
 

@@ -1,5 +1,5 @@
-"""A connection for tests. It records the data that it receives, sends the data that the test gives it, and lets a test
-wait until either is done.
+"""A connection for tests. It records the data that it receives and sends the data that the test gives it. A test can
+wait for either.
 """
 
 from __future__ import annotations

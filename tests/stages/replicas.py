@@ -20,7 +20,7 @@ async def produce_numbers(plane: Plane, count: int, *, first: int = 0, **options
 
 
 async def new_leader(plane: Plane, *, without: int) -> int:
-    """Wait until a broker other than `without` leads and accepts appends, and return the broker."""
+    """Wait until a broker other than `without` leads and accepts appends, and return its id."""
     await plane.until(lambda: plane.leader("orders") not in (without, -1))
     leader = plane.leader("orders")
     await plane.until(lambda: plane.partition("orders", leader).leader is not None)

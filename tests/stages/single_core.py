@@ -1,4 +1,4 @@
-"""One Raft core alone, put into the state that a test needs. The test passes messages to it."""
+"""One Raft core without a network and disk, in the state that a test needs. The test passes messages to it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Single:
         return self.last
 
     def tick(self, after: int = 0) -> Ready:
-        """Let time pass, but not beyond the core's deadline, and tick."""
+        """Advance the clock, but not beyond the core's deadline, and tick the core."""
         self.now += after
         return self.step(Tick())
 
@@ -112,7 +112,7 @@ class Single:
         self.sent = [send for send in self.sent if not isinstance(send.request, kind)]
         return found
 
-    # into a role
+    # reaching a role
 
     def become_prospective(self) -> None:
         while not self.take_if_asking():
@@ -177,7 +177,7 @@ class Single:
         return response
 
 
-# cores in the initial states of many tests
+# initial states that many tests use
 
 
 def leading(**arguments: Any) -> Single:

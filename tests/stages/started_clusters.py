@@ -78,7 +78,7 @@ class LocalCluster:
 
     @contextmanager
     def killed(self, node: int) -> Iterator[None]:
-        """Kill a node for the duration of the context, and start it again afterwards, also after an error."""
+        """Kill a node, and start it again when the `with` block ends, even after an error."""
         self.kill(node)
         try:
             yield
@@ -123,8 +123,8 @@ def held_folder(prefix: str) -> Iterator[tuple[Path, Leash]]:
 @contextmanager
 def launched(shape: Iterable[str]) -> Iterator[tuple[Path, Callable[[], None]]]:
     """Yield the folder of a local cluster, and a function that starts the cluster with `kraft up --background` and
-    these options. No process or file of the cluster remains after the block, also if this process is killed or the
-    nodes are frozen."""
+    these options. No process or file of the cluster remains after the `with` block, even if this process is killed or
+    the nodes are frozen."""
     with held_folder("kraft-test-") as (folder, leash):
         down = [*KRAFT, "down", "--data", str(folder)]
 

@@ -16,13 +16,14 @@ import pytest
 
 
 def replace_row(patch: pytest.MonkeyPatch, table: Mapping[Any, Any], key: Any, row: Any) -> None:
-    """Set the row of `key`, which may be new, until `patch` is undone. A replaced row keeps its place in the order."""
+    """Set the row of `key`, which may be a new key, until `patch` is undone. A replaced row keeps its place in the
+    order."""
     patch.setitem(_rows_behind(table), key, row)
 
 
 @contextmanager
 def shown_as(table: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator[None]:
-    """Make the table have these rows, in this order, instead of its own ones."""
+    """Replace all rows of the table by these rows, in this order."""
     behind = _rows_behind(table)
     kept, shown = dict(behind), dict(rows)
     _fill(behind, shown)

@@ -1,4 +1,4 @@
-"""A cluster in a world for transactional producers, and readers of what they have committed."""
+"""A simulated cluster for transactional producers, and readers of their committed records."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PRODUCER = "pykraft-producer"
 
 
 def at_level(level: int, test: Callable[[Stage], Awaitable[Any]], *, seed: int = 1, **layout: Any) -> None:
-    """Run the test in a cluster with this transaction.version and a topic `orders` of two partitions. It has one node
-    unless `layout` says otherwise."""
+    """Run the test in a cluster with this transaction.version and a topic `orders` of two partitions. The cluster has
+    one node unless `layout` gives others."""
 
     async def main(stage: Stage) -> None:
         if level != V2:
@@ -47,7 +47,7 @@ def machine(producer: Producer) -> Any:
 
 
 async def committed(stage: Stage, place: TopicPartition = PLACE) -> list[bytes | None]:
-    """Return the values that a reader of committed records gets, up to the last stable offset."""
+    """Return the values that a read_committed reader gets, up to the last stable offset."""
     async with stage.consumer("reader", isolation_level="read_committed") as consumer:
         end = (await consumer.offsets([place], at="latest"))[place]
         await consumer.assign([place], at="earliest")

@@ -1,4 +1,4 @@
-"""Whole nodes in a world: `serve` as in production, and a client that sends one request at a time."""
+"""Whole nodes in a simulated world, run by `serve` as in production, and a client that sends one request at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_CONTROLLER = 101
 
 
 class Started:
-    """trio's TaskStatus that keeps the node that `serve` reports as started."""
+    """A trio TaskStatus that keeps the node with which `serve` reports that it has started."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
@@ -41,7 +41,7 @@ class WorldCluster:
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.started: dict[str, Started] = {}
         self.replies: dict[int, ReplyPolicy] = {}
-        """Fault injection of nodes; it must be set before they start."""
+        """Node id → fault rules for its responses; set before the nodes start."""
         self.failures: list[tuple[str, BaseException]] = []
         if combined:
             self.controller_ids = self.broker_ids = list(range(1, combined + 1))

@@ -1,4 +1,4 @@
-"""A small cluster that sends, writes and crashes, as a whole run of a world. As a program, it prints the trace hash:
+"""A small simulated cluster whose nodes send, write and crash. As a program, it prints the trace hash of a seed:
 
 python -m tests.stages.world_scenario SEED
 """
@@ -19,7 +19,7 @@ NAMES = ("one", "two", "three")
 
 
 async def serve(seam: Seam) -> None:
-    """Store the bytes that are received in a file, and send them back from that file."""
+    """Store the received bytes in a file, and send them back from that file."""
     seam.disk.make_directory("/data")
     file = seam.disk.create("/data/log")
 
@@ -43,7 +43,7 @@ async def serve(seam: Seam) -> None:
 
 
 async def talk(seam: Seam, name: str) -> None:
-    """Dial one node again and again, and exchange data with it until the connection ends."""
+    """Dial one node in a loop, and exchange data with it until each connection ends."""
     while True:
         try:
             peer = Peer(None, LISTENER, Address(name, PORT))

@@ -213,7 +213,7 @@ def test_a_follower_refuses_damaged_and_misplaced_batches() -> None:
 
 
 def spoiled_marker() -> bytearray:
-    """Return a control batch with a matching CRC whose record is not a marker's."""
+    """Return a control batch with a matching CRC whose record is not a valid marker."""
     data = marker(5, 0, commit=True)
     pack_header(data, 0, read_header(data)._replace(base_offset=1, partition_leader_epoch=0))
     data[-10:] = bytes(10)
@@ -222,7 +222,9 @@ def spoiled_marker() -> bytearray:
 
 
 @pytest.mark.parametrize("beyond", [batch(1, base=1 + 2**31, epoch=0), spoiled_marker()])
-def test_follower_refuses_a_batch_that_no_correct_leader_sends_without_an_invariant_error(beyond: bytearray) -> None:
+def test_batch_that_no_correct_leader_sends_is_refused_by_a_follower_without_an_invariant_error(
+    beyond: bytearray,
+) -> None:
     log = open_log(Machine(), LogConfig(index_interval_bytes=0))
     follow(log, batch(1, base=0, epoch=0))
     for _ in range(2):

@@ -94,7 +94,7 @@ def test_compaction_merges_segments_that_fit_into_one() -> None:
     assert len(headers(read_all(log))) == 5
 
 
-def test_compacted_groups_stay_within_the_limits_of_a_segment() -> None:
+def test_segments_merged_by_compaction_stay_within_the_limits_of_a_segment() -> None:
     machine = Machine()
     log = filled(machine, keys=40)
     before = read_all(log)
@@ -356,7 +356,7 @@ def test_a_full_offset_map_ends_the_round_and_the_next_one_continues_from_there(
     assert len(records(log)) == 20
 
 
-def test_a_single_batch_that_overfills_the_offset_map_is_still_mapped() -> None:
+def test_first_batch_of_a_round_is_mapped_although_it_exceeds_the_memory_of_the_offset_map() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, segment_bytes=4000))
     for value in (b"1", b"2"):

@@ -73,7 +73,7 @@ def test_compaction_distinguishes_two_overlapping_transactions() -> None:
     assert visible(committed(log)) == [(b"a", b"1"), (b"b", b"2")]
 
 
-def test_compaction_keeps_a_marker_for_delete_retention_after_its_data() -> None:
+def test_compaction_keeps_a_marker_for_delete_retention_ms_after_its_data_is_removed() -> None:
     for commit in (True, False):
         machine = Machine()
         log = begun(machine)
@@ -174,7 +174,7 @@ def test_a_marker_batch_emptied_as_by_kafka_is_not_a_marker() -> None:
     assert read_marker(empty, 0, read_header(empty)) is None
 
 
-def test_compaction_keeps_a_producers_last_batch_empty_for_its_sequence() -> None:
+def test_compaction_keeps_an_emptied_last_batch_of_a_producer_for_its_last_sequence() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"1"), (b"b", b"1"), producer=(1, 3, 40))

@@ -83,7 +83,7 @@ def test_a_bad_leader_epoch_checkpoint_is_reported_with_its_line(text: bytes) ->
         EpochCache.decode(text, "/data/orders-0/leader-epoch-checkpoint")
 
 
-def test_a_truncation_without_bytes_removes_the_epoch_of_a_leader_without_appends() -> None:
+def test_truncation_that_removes_no_bytes_removes_the_epoch_of_a_leader_that_appended_nothing() -> None:
     machine = Machine()
     log = open_log(machine)
     lead(log, batch(3), 1)

@@ -53,7 +53,7 @@ def test_the_log_directory_lock_ends_with_the_process(machine: Machine) -> None:
         ({"node_id": 7, "cluster_id": "other"}, "belongs to cluster cluster-1, this node to cluster other"),
     ],
 )
-def test_a_log_directory_of_another_node_is_refused_and_unlocked(
+def test_a_log_directory_of_another_node_is_refused_and_its_lock_is_released(
     machine: Machine, options: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ForeignDirectory, match=why):

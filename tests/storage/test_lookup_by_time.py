@@ -59,7 +59,7 @@ def test_the_max_timestamp_lookup_in_an_empty_log_finds_none() -> None:
     assert looked_up(log.offset_for_timestamp(0)) is None
 
 
-def test_lookups_use_the_append_time_for_all_records_of_a_batch() -> None:
+def test_lookups_by_time_use_the_append_time_for_all_records_in_a_log_append_time_topic() -> None:
     log = open_log(Machine(), LogConfig(log_append_time=True))
     lead(log, batch(3, timestamp=1), now_ms=NOW_MS)
     lead(log, batch(3, timestamp=NOW_MS * 2), now_ms=NOW_MS + 5)
@@ -131,7 +131,7 @@ def test_the_max_timestamp_lookup_ignores_records_below_a_log_start_inside_a_bat
     assert looked_up(log.max_timestamp_offset()) is None
 
 
-def test_the_max_timestamp_lookup_of_records_without_timestamp_finds_the_first() -> None:
+def test_the_max_timestamp_lookup_of_records_without_timestamp_finds_the_first_record() -> None:
     log = open_log(Machine())
     lead(log, batch(3, timestamp=-1))
     assert looked_up(log.max_timestamp_offset()) == (-1, 0, 0)

@@ -71,7 +71,7 @@ async def sync_until(disk: Disk, log: Log, end_offset: int) -> None:
 
 
 async def read_to(disk: Disk, log: Log, end_offset: int) -> list[int]:
-    """Return the base offsets that a reader gets that follows the log end."""
+    """Follow the log end as a reader does, and return the base offsets of the batches that were read."""
     offset, seen = 0, []
     while offset < end_offset:
         piece = await warmed(disk, lambda: log.read(offset, 3000, log.log_end_offset))  # noqa: B023

@@ -33,7 +33,7 @@ def refused(log: Log, data: bytearray, **options: AppendOrigin) -> ErrorCode:
     return caught.value.error_code
 
 
-def test_a_duplicate_of_each_of_the_last_five_batches_gets_its_own_offset(log: Log) -> None:
+def test_a_duplicate_of_each_of_the_last_five_batches_gets_the_offset_of_the_original_batch(log: Log) -> None:
     for sequence in range(0, 21, 3):
         lead(log, batch(3, producer=(7, 0, sequence)))
     for sequence in range(6, 21, 3):
@@ -79,7 +79,7 @@ def test_a_batch_may_wrap_around_the_largest_producer_sequence(log: Log) -> None
     assert not lead(log, batch(1, producer=(7, 0, 2))).duplicate
 
 
-def test_a_duplicate_in_an_append_time_log_gets_the_first_batchs_time() -> None:
+def test_a_duplicate_in_an_append_time_log_gets_the_append_time_of_the_original_batch() -> None:
     log = open_log(Machine(), LogConfig(log_append_time=True))
     assert lead(log, batch(1, producer=(7, 0, 0)), now_ms=NOW_MS + 1).log_append_time_ms == NOW_MS + 1
     assert lead(log, batch(1, producer=(7, 0, 0)), now_ms=NOW_MS + 9).log_append_time_ms == NOW_MS + 1

@@ -202,7 +202,7 @@ def test_segments_wholly_below_the_recovery_point_are_not_read() -> None:
     assert log.recovery_report.segments_read == 1
 
 
-def test_a_clean_start_reads_no_batches_and_an_unclean_one_finds_the_same_log() -> None:
+def test_a_clean_start_reads_no_batches_and_an_unclean_start_recovers_the_same_log() -> None:
     machine = Machine()
     datas = written(machine, 20, config=LogConfig(segment_bytes=400))
     clean = open_log(machine, LogConfig(segment_bytes=400), clean=True)
@@ -239,7 +239,7 @@ def test_a_missing_or_invalid_index_is_rebuilt(suffix: str, data: bytes | None) 
         assert machine.content(path) == before
 
 
-def test_a_lost_segment_end_removes_the_later_segments() -> None:
+def test_recovery_removes_the_segments_after_one_whose_end_was_lost() -> None:
     machine = Machine()
     datas = written(machine, 12, config=LogConfig(segment_bytes=400))
     size = len(machine.content(LOG_FILE))

@@ -1,4 +1,4 @@
-"""Assumptions of a restart: the recovery point is exact, and the indexes have a separate one."""
+"""Restarts: the recovery point is exact, and the indexes have a separate recovery point."""
 
 from __future__ import annotations
 

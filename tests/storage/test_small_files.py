@@ -155,7 +155,7 @@ def test_a_damaged_quorum_state_stops_the_voter(text: bytes) -> None:
         read_quorum_state(machine.disk, FOLDER)
 
 
-def test_a_quorum_state_of_a_later_release_is_an_error_that_says_so() -> None:
+def test_a_quorum_state_of_a_later_release_is_an_error_that_names_its_data_version() -> None:
     text = b'{"leaderId":1,"leaderEpoch":4,"votedId":1,"data_version":2}'
     with pytest.raises(StorageCorrupt, match="data_version 2"):
         QuorumState.decode(text, "f")

@@ -78,7 +78,7 @@ def test_sync_plan_after_a_roll_can_cover_only_the_closed_segments() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_segment_begun_by_a_crashed_process_is_durable_after_the_next_ones_sync(strict: bool) -> None:
+def test_a_segment_begun_by_a_crashed_process_is_durable_after_a_sync_of_the_next_process(strict: bool) -> None:
     """The segment's name is in a directory that the crashed process has not synced."""
     for seed in range(10):
         machine = Machine(seed)

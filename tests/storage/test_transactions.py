@@ -58,7 +58,7 @@ def test_a_decided_transaction_is_unstable_until_its_marker_is_below_the_high_wa
     assert (log.first_unstable_offset, log.last_stable_offset) == (None, at + 1)
 
 
-def test_transaction_index_entries_have_kafkas_bytes_only_for_aborts_with_data() -> None:
+def test_transaction_index_has_entries_in_kafkas_format_only_for_aborts_with_data() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     end(log, 9, commit=False)
@@ -70,7 +70,7 @@ def test_transaction_index_entries_have_kafkas_bytes_only_for_aborts_with_data()
     assert machine.content(f"{LOG}/{0:020d}.txnindex") == expected
 
 
-def test_a_transaction_index_entrys_stable_offset_is_that_of_the_oldest_other_transaction(log: Log) -> None:
+def test_last_stable_offset_in_a_transaction_index_entry_is_the_start_of_the_oldest_other_transaction(log: Log) -> None:
     data(log, 1, 0)
     other = data(log, 2, 0)
     end(log, 1, commit=False)
@@ -126,7 +126,7 @@ def test_only_a_marker_that_bumps_the_producer_epoch_clears_the_producers_sequen
     data(log, 1, 0, epoch=1)
 
 
-def test_a_batch_outside_the_open_transaction_is_refused(log: Log) -> None:
+def test_non_transactional_batch_of_a_producer_with_an_open_transaction_is_refused(log: Log) -> None:
     data(log, 1, 0)
     assert refusal(log, batch(1, producer=(1, 0, 1)), AppendOrigin.CLIENT) == ErrorCode.INVALID_TXN_STATE
 

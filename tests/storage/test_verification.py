@@ -69,7 +69,7 @@ def test_two_batches_that_wait_share_one_verification_and_both_are_appended(log:
     assert lead(log, sent(1), verification=second).base_offset == 1
 
 
-def test_a_batch_held_over_the_end_of_its_transaction_opens_no_other_one(log: Log) -> None:
+def test_batch_delayed_past_the_end_of_its_transaction_opens_no_new_transaction(log: Log) -> None:
     held = ask(log, sent(0))
     lead(log, sent(0), verification=ask(log, sent(0)))
     end(log)
@@ -78,13 +78,13 @@ def test_a_batch_held_over_the_end_of_its_transaction_opens_no_other_one(log: Lo
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_a_batch_held_over_a_marker_without_data_opens_no_transaction(log: Log) -> None:
+def test_batch_delayed_past_the_marker_of_a_transaction_without_data_opens_no_transaction(log: Log) -> None:
     held = ask(log, sent(0))
     end(log, commit=False)
     assert refused(log, sent(0), held) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_batch_held_into_the_next_transaction_of_its_epoch_is_appended_only_with_that_ones_verification(
+def test_batch_delayed_into_the_next_transaction_of_its_epoch_needs_the_verification_of_that_transaction(
     log: Log,
 ) -> None:
     held = ask(log, sent(0))
@@ -102,7 +102,7 @@ def test_the_marker_with_the_bumped_epoch_keeps_the_verification_of_the_next_tra
     assert lead(log, sent(0, epoch=1), verification=following).base_offset == 2
 
 
-def test_a_batch_held_over_the_opening_and_a_late_marker_of_its_epoch_opens_no_transaction(log: Log) -> None:
+def test_batch_delayed_past_the_opening_and_a_late_marker_of_its_epoch_opens_no_transaction(log: Log) -> None:
     held = ask(log, sent(0, epoch=1), adds=True)
     lead(log, sent(0, epoch=1), verification=held)
     end(log, epoch=1)
@@ -116,7 +116,7 @@ def test_the_marker_that_ends_the_next_transaction_drops_its_verification(log: L
     assert not log.producers.verifications
 
 
-def test_a_marker_of_the_same_epoch_drops_a_verification_that_only_looks(log: Log) -> None:
+def test_marker_of_the_same_epoch_drops_a_verification_that_does_not_add_the_partition(log: Log) -> None:
     held = ask(log, sent(0, epoch=1), adds=False)
     end(log, epoch=1)
     assert refused(log, sent(0, epoch=1), held) is ErrorCode.INVALID_TXN_STATE
@@ -130,7 +130,7 @@ def test_a_batch_of_an_older_epoch_is_refused_for_its_epoch_before_its_verificat
     assert caught.value.error_code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_zombie_that_asks_during_the_verification_of_a_newer_epoch_is_fenced(log: Log) -> None:
+def test_zombie_that_requests_a_verification_during_that_of_a_newer_epoch_is_fenced(log: Log) -> None:
     zombie = ask(log, sent(0, epoch=2))
     newer = ask(log, sent(0, epoch=3))
     with pytest.raises(AppendRefused) as caught:
@@ -153,7 +153,7 @@ def test_a_new_epoch_of_transaction_version_2_begins_at_sequence_zero(log: Log) 
     assert refused(log, sent(1, epoch=1), verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_older_client_without_producer_state_may_begin_anywhere_but_not_after_a_waiting_batch(log: Log) -> None:
+def test_older_client_without_producer_state_may_begin_at_any_sequence_up_to_that_of_a_waiting_batch(log: Log) -> None:
     verification = ask(log, sent(41))
     ask(log, sent(40))
     assert refused(log, sent(41), verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -166,7 +166,7 @@ def test_a_repeated_batch_of_an_ended_transaction_is_a_duplicate_without_a_verif
     assert lead(log, sent(0), verification=None).duplicate
 
 
-def test_verifications_expire_at_the_age_of_producers(log: Log) -> None:
+def test_verifications_expire_after_producer_id_expiration_ms(log: Log) -> None:
     held = ask(log, sent(0), now_ms=1_000)
     log.producers.expire(5_000, 4_000)
     assert ask(log, sent(0)) is held

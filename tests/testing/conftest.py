@@ -1,4 +1,4 @@
-"""Fixture that runs each test twice: on a simulated cluster and on one of real processes."""
+"""Fixture that runs each test twice: on a simulated cluster and on a cluster of real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the same trio code against a simulated cluster and against one of real processes."""
+"""Runs the same trio code against a simulated cluster and against a cluster of real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a fault plan ends, the faults that it started are ended."""
+"""The end of a fault plan, whether it succeeds, fails or is cancelled: the faults that it started are ended."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_partly_applied_link_cut_of_a_node_is_ended(
     assert not applied_cuts(real_cluster)
 
 
-def test_a_link_cut_that_was_applied_but_not_confirmed_is_ended(
+def test_a_link_cut_that_a_node_applied_without_confirming_it_is_ended(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()

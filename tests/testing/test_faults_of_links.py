@@ -1,4 +1,6 @@
-"""Partitions of a shape, and links degraded in one direction: in the simulated and in the real world."""
+"""Network partitions of each shape (which nodes reach which), and links degraded in one direction, on simulated and on
+real clusters.
+"""
 
 from __future__ import annotations
 

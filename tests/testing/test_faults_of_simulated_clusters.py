@@ -86,7 +86,7 @@ FOR_GOOD = ("reset", "clock")
 
 
 @pytest.mark.parametrize("kind", SimulatedCluster.fault_kinds)
-def test_each_kind_of_simulated_fault_has_its_effect_and_ends(kind: str) -> None:
+def test_each_kind_of_simulated_fault_has_its_observable_effect_until_it_ends(kind: str) -> None:
     amount = 1 if kind == "stumble" else 5_000
     fault = Fault(at_ms=0, kind=kind, node=2, other=3, duration_ms=1_000, back_ms=1_000, amount=amount)
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
@@ -206,7 +206,7 @@ def test_a_fault_does_not_restart_a_node_stopped_by_another_user() -> None:
     play_one_way([Fault(at_ms=0, kind="slow disk", node=2, duration_ms=500)], watch)
 
 
-def test_a_disk_slowed_by_one_fault_is_not_changed_by_another() -> None:
+def test_a_disk_slowed_by_one_fault_is_not_changed_by_another_fault() -> None:
     faults = [
         Fault(at_ms=0, kind="slow disk", node=2, duration_ms=1_000),
         Fault(at_ms=100, kind="slow disk", lane=1, node=2, duration_ms=100),
@@ -219,7 +219,7 @@ def test_a_disk_slowed_by_one_fault_is_not_changed_by_another() -> None:
     assert play_one_way(faults, watch) == ["0 ms: slow disk of node 2"]
 
 
-def test_a_node_being_stopped_by_one_fault_is_not_changed_by_another() -> None:
+def test_a_node_being_stopped_by_one_fault_is_not_changed_by_another_fault() -> None:
     faults = [
         Fault(at_ms=0, kind="pause", node=101, duration_ms=1_000),
         Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1, back_ms=500),

@@ -88,7 +88,9 @@ def test_client_library_of_another_project_writes_and_reads_in_a_group(cluster: 
     assert message.value() == b"3 apples"
 
 
-def test_brokers_of_a_cluster_advertise_their_real_addresses(cluster: KafkaCluster) -> None:
+def test_brokers_of_two_test_clusters_each_advertise_the_bootstrap_addresses_of_their_cluster(
+    cluster: KafkaCluster,
+) -> None:
     with KafkaCluster(controllers=1, brokers=2) as other:
         for one in (cluster, other):
             advertised = AdminClient({"bootstrap.servers": one.bootstrap_servers}).list_topics(timeout=10).brokers
@@ -247,7 +249,7 @@ def failing(down: Callable[[LocalCluster], object]) -> Callable[[LocalCluster], 
 # ports
 
 
-def test_a_reserved_port_is_exclusive_and_still_free_for_its_listener() -> None:
+def test_a_reserved_port_can_be_bound_only_by_the_listener_for_which_it_is_reserved() -> None:
     first, held = hold_ports([0, 1, 100])
     with pytest.raises(OSError):
         HeldPorts([first + 100])

@@ -33,7 +33,7 @@ BY_HAND = (
     Fault(at_ms=2_800, kind="stumble", lane=3, node=3, amount=2, back_ms=50, duration_ms=50),
 )
 OF_THIS_SHAPE = 26
-"""A seed for which `kraft sim` draws a cluster of the stage's shape."""
+"""A seed for which `kraft sim` draws a cluster of the shape that these tests use."""
 LONG_TIMEOUT_MS = 60_000
 WRITTEN_MIN = 50
 
@@ -133,7 +133,7 @@ def test_supported_faults_from_a_kraft_sim_replay_file_are_carried_out(stage: St
 
 
 def dialled(cluster: KafkaCluster, source: int, target: int) -> set[int]:
-    """Return the ports from which one node's process has connections to another's."""
+    """Return the local ports of the connections that one node's process has opened to the other node."""
     tcp = {node: psutil.Process(cluster.pid(node)).net_connections("tcp") for node in (source, target)}
     listens = {one.laddr.port for one in tcp[target] if one.status == psutil.CONN_LISTEN}
     return {one.laddr.port for one in tcp[source] if one.raddr and one.raddr.port in listens}
@@ -197,7 +197,7 @@ def test_faults_drawn_by_seed_run_on_real_nodes_which_all_recover() -> None:
         Stage(cluster).play(story)
 
 
-# concurrent lanes
+# faults that run at the same time as other faults
 
 
 @pytest.mark.usefixtures("longer_timeouts")
@@ -268,7 +268,7 @@ def test_a_stumble_fault_kills_a_node_repeatedly_while_it_starts(
 def test_a_node_cut_off_during_its_start_does_not_reach_the_others(
     real_cluster: KafkaCluster, is_followed: bool
 ) -> None:
-    """This also applies if no task follows the node's start and could apply the cut meanwhile."""
+    """The cut also takes effect if no task waits for the node's start at that time."""
 
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
@@ -285,7 +285,7 @@ def test_a_node_cut_off_during_its_start_does_not_reach_the_others(
         cluster.partition({follower}, others)
         if is_followed:
             await stage.wait_until(lambda: cluster.follow_start(follower))
-        await trio.sleep(2)  # otherwise it would long be back in sync
+        await trio.sleep(2)  # without the cut it would be back in sync long before this
         assert follower not in cluster.isr("orders")
         cluster.heal()
         await stage.wait_until(lambda: cluster.follow_start(follower))
@@ -295,7 +295,7 @@ def test_a_node_cut_off_during_its_start_does_not_reach_the_others(
     Stage(real_cluster).play(story)
 
 
-def test_mend_restarts_nodes_that_need_each_other_together() -> None:
+def test_mend_starts_killed_nodes_together_if_none_can_become_ready_alone() -> None:
     with KafkaCluster(combined=2) as cluster:
         for node in cluster.node_ids:
             cluster.kill(node)

@@ -278,7 +278,7 @@ def test_an_invalid_plugin_option_ends_the_pytest_run_at_once(
 
 
 @pytest.mark.slow
-def test_one_test_can_use_both_cluster_fixtures_but_not_two_simulated_worlds(tmp_path: Path) -> None:
+def test_one_test_can_use_a_real_and_a_simulated_cluster_but_not_two_simulated_clusters(tmp_path: Path) -> None:
     text = """
 from kraft.sim import SimulatedCluster
 
@@ -312,7 +312,7 @@ def test_it():
     assert "1 passed" in run_pytest(tmp_path, text, outcome=0)
 
 
-def test_without_pytest_the_plugin_says_what_to_install(tmp_path: Path) -> None:
+def test_importing_the_plugin_without_pytest_raises_an_error_that_names_what_to_install(tmp_path: Path) -> None:
     program = "import sys; sys.modules['pytest'] = None; import kraft.testing.plugin"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "pip install 'pykraft[pytest]'" in done.stderr

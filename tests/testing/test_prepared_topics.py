@@ -75,7 +75,7 @@ def test_a_failed_topic_preparation_gives_the_reason(real_cluster: KafkaCluster)
         real_cluster.create_topic("pears", settings=wrong)
 
 
-def test_cluster_settings_may_be_numbers() -> None:
+def test_cluster_settings_may_be_given_as_numbers_and_booleans() -> None:
     settings: dict[str, str | int] = {"num.partitions": 5, "auto.create.topics.enable": False, "log.retention.ms": "9"}
     shape = SimulatedCluster(seed=1, settings=settings).shape
     assert {name: shape.overrides[name] for name in settings} == {

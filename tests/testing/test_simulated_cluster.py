@@ -65,7 +65,7 @@ def test_one_time_process_initialisation_does_not_change_a_simulated_run(monkeyp
 
 
 @pytest.mark.slow
-def test_a_simulated_run_does_not_depend_on_the_process() -> None:
+def test_a_simulated_run_is_the_same_in_processes_with_different_hash_seeds() -> None:
     program = "from tests.testing.test_simulated_cluster import story; print(story(5)[1])"
     hashes = set()
     for hash_seed in ("0", "1"):
@@ -207,7 +207,7 @@ def test_a_failing_node_ends_the_simulated_run(monkeypatch: pytest.MonkeyPatch) 
             cluster.run(main)
 
 
-def test_a_node_failing_at_the_end_of_a_simulated_run_fails_it() -> None:
+def test_a_node_failure_at_the_end_of_a_simulated_run_fails_the_run() -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> str:

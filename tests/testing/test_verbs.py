@@ -1,4 +1,4 @@
-"""Each method does the same to a simulated cluster and to one of real processes."""
+"""Each method of a cluster has the same effect on a simulated cluster and on a cluster of real processes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_network_partition_also_applies_to_a_broker_that_restarts_during_it(stag
     stage.play(story)
 
 
-def test_a_rejoined_follower_is_back_in_sync_while_another_partition_lasts(stage: Stage) -> None:
+def test_a_reconnected_follower_is_back_in_sync_while_another_follower_is_still_cut_off(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader, follower = await stage.write(1), stage.follower()
@@ -221,7 +221,7 @@ def test_a_lost_produce_response_does_not_duplicate_a_record(stage: Stage) -> No
     stage.play(story)
 
 
-def test_a_request_fault_closes_the_connection(stage: Stage) -> None:
+def test_a_disconnect_fault_closes_connections_and_the_producer_delivers_its_record_once(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(1)
         async with stage.producer() as producer:

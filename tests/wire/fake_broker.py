@@ -37,7 +37,7 @@ SERVED = (
 
 
 class _Socket:
-    """A kraft.seam.Transport over a plain socket."""
+    """A kraft.seam.Transport over a socket without TLS."""
 
     listener = "PLAINTEXT"
     peer_principal = None

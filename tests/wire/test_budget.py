@@ -29,7 +29,7 @@ def test_budget_never_grants_more_than_its_total_and_returned_bytes_can_be_taken
     assert budget.try_take(MIB)
 
 
-def test_large_budget_takes_leave_a_quarter_for_small_ones() -> None:
+def test_large_takes_from_the_memory_budget_leave_a_quarter_for_small_takes() -> None:
     budget = MemoryBudget(100 * MIB)
     assert budget.try_take(70 * MIB)
     assert not budget.try_take(10 * MIB)
@@ -285,7 +285,7 @@ def test_connection_that_sent_a_whole_frame_before_gets_budget_before_new_connec
     assert (new.transport.wakes, known.transport.wakes) == (0, 1)
 
 
-def test_a_frame_that_arrives_too_slowly_while_others_wait_is_closed_and_reported() -> None:
+def test_connection_whose_frame_arrives_too_slowly_while_others_wait_is_closed_and_reported() -> None:
     budget = MemoryBudget(4 * MIB)
     slow, waiting = Peer(budget), Peer(budget)
     data = frame(bytes(3 * MIB))

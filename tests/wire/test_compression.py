@@ -38,7 +38,7 @@ def test_every_codec_decompresses_what_it_compressed(data: bytes, repeat: int, c
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_decompressed_output_is_limited_exactly(codec: Compression) -> None:
+def test_decompression_accepts_output_of_the_maximum_size_and_rejects_a_byte_more(codec: Compression) -> None:
     packed = compress(codec, TEXT)
     assert len(packed) < len(TEXT)
     assert decompress(codec, packed, output_bytes_max=len(TEXT)) == TEXT
@@ -53,7 +53,7 @@ def test_output_limit_applies_to_an_uncompressed_block_too() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_truncated_block_is_a_wire_error_or_gives_a_prefix(codec: Compression) -> None:
+def test_a_truncated_compressed_block_is_a_wire_error_or_decompresses_to_a_prefix(codec: Compression) -> None:
     packed = compress(codec, TEXT)
     for cut in range(0, len(packed), max(1, len(packed) // 50)):
         with contextlib.suppress(WireError):
@@ -145,7 +145,7 @@ def test_a_gzip_block_that_ends_too_soon_is_a_wire_error() -> None:
         decompress(Compression.GZIP, gzip.compress(TEXT)[:-9], output_bytes_max=LIMIT)
 
 
-def test_lz4_blocks_are_written_independent_and_dependent_ones_are_read() -> None:
+def test_lz4_is_written_with_independent_blocks_and_also_read_with_dependent_blocks() -> None:
     packed = compress(Compression.LZ4, TEXT)
     assert lz4.frame.get_frame_info(packed)["block_linked"] is False
     linked = lz4.frame.compress(TEXT, block_linked=True)
@@ -166,7 +166,7 @@ def test_lz4_blocks_are_written_independent_and_dependent_ones_are_read() -> Non
     ],
     ids=str,
 )
-def test_every_lz4_frame_form_gives_the_same_in_one_call_as_in_pieces(
+def test_every_lz4_frame_form_decompresses_to_the_same_data_in_one_call_as_in_pieces(
     options: dict[str, bool], block_size: int, repeat: int
 ) -> None:
     data = Random(1).randbytes(3) * repeat

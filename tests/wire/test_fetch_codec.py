@@ -128,7 +128,7 @@ def test_a_fetch_request_names_its_replica_or_consumer() -> None:
         assert back.replica_epoch == (9 if version >= 15 else -1)
 
 
-def test_follower_tags_are_read_beside_partitions_without_tags() -> None:
+def test_fetch_partitions_with_follower_tags_are_read_beside_partitions_without_tags() -> None:
     directory = UUID(int=77)
     tagged = FetchPartition(1, 0, 5, 0, 0, 99, ReplicaTags(directory, 4))
     plain = FetchPartition(2, 0, 6, 0, 0, 99)

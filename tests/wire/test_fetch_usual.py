@@ -40,7 +40,7 @@ def follower(**options: object) -> FetchRequest:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(topics=TOPICS, replica_epoch=INT64)
-def test_a_followers_usual_fetch_uses_the_fast_codec_both_ways(
+def test_a_followers_usual_fetch_is_encoded_and_decoded_by_the_fast_codec(
     version: int, topics: list[tuple[None, UUID, list[FetchPartition]]], replica_epoch: int
 ) -> None:
     sent = follower(topics=topics, replica_epoch=replica_epoch)

@@ -1,4 +1,6 @@
-"""Batches of librdkafka, kafka-python and aiokafka decode to the same records here, and ours do there."""
+"""Batches of librdkafka, kafka-python and aiokafka decode here to the same records, and these libraries decode ours to
+the same records.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def expressible(key: ApiKey, version: int, direction: MessageDirection, message:
 @pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
 @FEW
 @given(data=st.data())
-def test_a_newest_message_loses_in_an_older_version_only_the_fields_it_lacks(
+def test_newest_message_encoded_in_an_older_version_loses_only_fields_that_the_version_lacks(
     key: ApiKey, version: int, direction: MessageDirection, data: st.DataObject
 ) -> None:
     newest = newest_class(key, direction)
@@ -196,7 +196,7 @@ def test_delete_topics_by_name_decodes_to_topics_and_ids_need_version_6() -> Non
         encode_request(20, 5, by_id)
 
 
-def test_metadata_version_0_requests_all_topics_with_an_empty_list() -> None:
+def test_metadata_request_of_version_0_requests_all_topics_with_an_empty_list() -> None:
     cls = request_class(ApiKey.METADATA)
     assert decode_request(3, 0, struct.pack(">i", 0)).topics is None
     assert decode_request(3, 1, struct.pack(">i", 0)).topics == ()
@@ -505,7 +505,9 @@ def test_pre_encoded_structs_of_another_version_are_refused() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [10], [100_000], [10, 100_000, 10, 70_000, 200_000], [1_000] * 200])
-def test_a_response_in_pieces_equals_the_whole_and_long_pieces_are_not_copied(sizes: list[int]) -> None:
+def test_a_response_encoded_in_pieces_equals_one_encoded_at_once_and_long_pieces_are_not_copied(
+    sizes: list[int],
+) -> None:
     topic = nested_class(response_class(ApiKey.METADATA), "topics")
     arrays = [EncodedStructs(1, (bytes([number % 256]) * size,), 12) for number, size in enumerate(sizes)]
     topics = tuple(dataclasses.replace(build(topic, name="orders"), partitions=array) for array in arrays)

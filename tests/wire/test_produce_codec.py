@@ -121,7 +121,7 @@ def test_truncated_and_mutated_produce_requests_raise_only_wire_errors(version: 
         (3, struct.pack(">hhiih", -1, 1, 0, 1, -1) + bytes(20)),
     ],
 )
-def test_invalid_names_and_wrong_counts_are_wire_errors(version: int, body: bytes) -> None:
+def test_produce_request_with_an_invalid_name_or_a_wrong_count_is_a_wire_error(version: int, body: bytes) -> None:
     with pytest.raises(WireError):
         decode_produce_request(version, memoryview(body))
 

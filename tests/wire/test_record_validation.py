@@ -193,7 +193,7 @@ def test_a_timestamp_beyond_64_bits_is_invalid(times: tuple[int, int]) -> None:
         assert refused(batch).error is ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_with_a_clients_append_time_is_refused_with_every_record_listed() -> None:
+def test_a_batch_in_which_the_client_set_an_append_time_is_refused_with_every_record_listed() -> None:
     batch = encode_batch(ITEMS, log_append_time_ms=5)
     refusal = validate_produce_batch(batch, read_header(batch), **{**RULES, "is_log_append_time": True})
     assert refusal is not None

@@ -28,7 +28,7 @@ from tests.wire.fake_broker import BROKER_TABLE
 
 
 class Server:
-    """A connection whose handler keeps the requests, or answers each with its own body if `echo`."""
+    """A connection whose handler keeps the requests, or answers each with the request's body if `echo`."""
 
     def __init__(
         self, *, echo: bool = False, limits: ServerLimits | None = None, table: ApiTable = EVERY_TABLE
@@ -176,7 +176,7 @@ def test_request_that_expects_no_response_frees_its_slot_on_the_connection() -> 
     assert not connection.output()
 
 
-def test_a_later_response_wakes_the_driver_and_one_in_the_handler_does_not() -> None:
+def test_response_given_after_the_handler_returned_wakes_the_driver_and_one_given_in_it_does_not() -> None:
     server = Server(echo=True)
     feed(server.connection, frame())
     assert server.transport.wakes == 0
@@ -262,7 +262,7 @@ def test_partly_sent_output_continues_where_it_stopped(counts: list[int]) -> Non
     assert not server.connection.output()
 
 
-def test_too_many_open_requests_stop_reading_until_half_are_answered() -> None:
+def test_too_many_unanswered_requests_stop_reading_until_half_are_answered() -> None:
     server = Server(limits=ServerLimits(outstanding_requests_max=4))
     data = b"".join(frame(correlation_id=i) for i in range(10))
     feed(server.connection, data)
@@ -398,7 +398,7 @@ def test_long_produce_and_fetch_requests_do_not_pause_the_connection() -> None:
     assert [type(request) for request in server.requests] == [Request, Request]
 
 
-def test_a_paused_connection_continues_after_the_last_resume() -> None:
+def test_a_paused_connection_continues_once_resume_was_called_as_often_as_pause() -> None:
     server = Server()
     connection = server.connection
     feed(connection, frame(b"one"))
@@ -539,7 +539,7 @@ def test_failing_a_request_closes_the_connection_with_the_requests_name() -> Non
     )
 
 
-def test_failing_a_request_with_an_unknown_key_gives_its_number() -> None:
+def test_failing_a_request_with_an_unknown_key_closes_the_connection_with_the_keys_number() -> None:
     server = Server()
     request = Request(server.connection, 12345, 0, 1, "", memoryview(b""), False)
     request.fail("no")

@@ -2,8 +2,9 @@
 
 The path of a request:
 
-1. `FetchHandler.handle` decodes it, finds its session (`sessions`) and applies the changes that it names. A long
-request does this in steps, which the dispatcher runs in turns with other work (`FetchHandler._begin_in_steps`).
+1. `FetchHandler.handle` decodes the request, finds its session (`sessions`) and applies the changes that the request
+names. A long request does this in steps, and the dispatcher runs other work between them
+(`FetchHandler._begin_in_steps`).
 2. `FetchOperation.start` reads the partitions that may have changed (`partition_reading`) and answers if there is
 enough.
 3. A thread reads bytes that are not in memory (`FetchOperation._warm`); then everything is read again.

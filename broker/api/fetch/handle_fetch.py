@@ -1,5 +1,5 @@
-"""Fetch handler: decode a request, find its session, then read, answer or park. The package's docstring has the path of
-a request.
+"""Fetch handler: decode a request, find its session, then read, answer or park. The package docstring describes the
+path of a request.
 
 Source: FetchRequest 4 to 18, KIP-227, KIP-392, KIP-516.
 """
@@ -33,19 +33,20 @@ if TYPE_CHECKING:
 CONSUMER = -1
 
 TURN_BYTES = 512
-"""Number of request bytes that count as one unit of a connection's turn: partitions in that many bytes cost about as
-much as a request of one partition."""
+"""Number of request bytes that count as one unit of a connection's turn. The partitions in this many bytes cost about
+as much as a request for one partition."""
 LONG_BYTES = 16 * 1024
-"""Bytes above which a request is long. A long request names some hundreds of partitions and is handled in turns."""
+"""Size in bytes above which a request is long. A long request names some hundreds of partitions and is handled in
+turns."""
 STEP_PARTITIONS = 256
-"""Maximum number of partitions (or topics without partitions) that one step adds to a new session."""
+"""Maximum number of partitions that one step adds to a new session; a topic without partitions counts as one."""
 
 
 class FetchHandler:
     """The Fetch handler of one broker."""
 
     def __init__(self, ports: FetchPorts, *, bytes_max: int, selects_by_rack: bool) -> None:
-        """`bytes_max` bounds a response to a consumer (fetch.max.bytes). With `selects_by_rack`, consumers are sent to
+        """`bytes_max` limits a response to a consumer (fetch.max.bytes). With `selects_by_rack`, consumers are sent to
         a replica in their rack (replica.selector.class)."""
         self._selects_by_rack = selects_by_rack
         self._ports = ports
@@ -54,8 +55,8 @@ class FetchHandler:
         self._sessions = ports.sessions
 
     def handle(self, request: Request, session: Session) -> Steps | None:
-        """Answer one fetch, now or once there is enough to return (`FetchOperation.start`). For a long fetch, return
-        its steps, which the dispatcher runs in turns with other work."""
+        """Answer one fetch, now or when there is enough to return (`FetchOperation.start`). For a long fetch, return
+        its steps, between which the dispatcher runs other work."""
         body = request.body
         if len(body) > LONG_BYTES:
             return self._begin_in_steps(request, session, bytes(body))
@@ -93,8 +94,8 @@ class FetchHandler:
             operation.start()
 
     def _find_session(self, request: Request, fetch: FetchRequest) -> FetchSession | None:
-        """Return the session that the request continues or begins. If there is no such session, answer with the error
-        and return None."""
+        """Return the session that the request continues or begins. If that fails, answer with the error and return
+        None."""
         version = request.api_version
         kept = self._sessions.find(
             fetch.session_id,
@@ -114,7 +115,7 @@ class FetchHandler:
         return kept
 
     def _operation(self, request: Request, session: Session, fetch: FetchRequest, kept: FetchSession) -> FetchOperation:
-        """Return a FetchOperation, not yet started, for the partitions of the session."""
+        """Return a FetchOperation for the partitions of the session. The caller starts it."""
         version, replica_id = request.api_version, _replica_id(fetch)
         if kept.session_id and not kept.partitions:
             self._sessions.remove(kept.session_id)
@@ -147,7 +148,7 @@ def _replica_id(fetch: FetchRequest) -> int:
 
 
 def _apply_request(kept: FetchSession, fetch: FetchRequest) -> None:
-    """Add, change and remove partitions of the session, as the request names them."""
+    """Add, change and remove the partitions that the request names in the session."""
     kept.read_committed = fetch.isolation_level == 1
     kept.named = []
     for name, topic_id, indexes in fetch.forgotten:

@@ -2,10 +2,10 @@
 watermark.
 
 Clients with ALTER or CLUSTER_ACTION on the cluster can read it by name or id. It is never listed and never written.
-Every broker observes the log and can serve it. All brokers name the same broker as its leader: the live broker with the
-lowest id. Secrets are redacted, so records are sent as bytes and not as file ranges. A broker that lags behind another
-one answers OFFSET_NOT_AVAILABLE, and the consumer retries. Committed records are never truncated, and no response of
-this topic implies a truncation.
+Every broker observes the log and can serve it. All brokers name the live broker with the lowest id as its leader.
+Secrets are redacted, so records are sent as bytes and not as file ranges. A broker that lags behind another broker
+answers OFFSET_NOT_AVAILABLE, and the consumer retries. Committed records are never truncated, and no response of this
+topic implies a truncation.
 Source: docs/decisions/06-metadata-log.md.
 """
 
@@ -35,12 +35,12 @@ METADATA_TOPIC_ID = UUID(int=1)
 PARTITION = 0
 WAITING_KEPT_MAX = 64
 OPEN_END = 2**63 - 1
-"""End offset that is returned for the current epoch. Another broker may have reported a later end than this broker's,
-and a consumer would take the smaller number for a truncation."""
+"""End offset that is returned for the current epoch. It is higher than any actual end offset: another broker may have
+reported a later end than this broker, and a consumer would take a lower end for a truncation."""
 
 
 def is_metadata_topic(key: str | UUID) -> bool:
-    """Return whether a topic name or topic id is that of the metadata log."""
+    """Return whether this topic name or topic id is that of the metadata log."""
     return key in (METADATA_TOPIC, METADATA_TOPIC_ID)
 
 
@@ -67,7 +67,7 @@ class MetadataTopic:
         return allowed(session, Operation.ALTER) or allowed(session, Operation.CLUSTER_ACTION)
 
     def state(self, alive: Iterable[int]) -> PartitionState:
-        """Return the partition as the Metadata API describes it: every live broker is an in-sync replica."""
+        """Return the partition as the Metadata API describes it, with every live broker as an in-sync replica."""
         brokers = tuple(sorted(alive))
         return PartitionState(brokers, brokers, min(brokers, default=-1), self._quorum.leader_and_epoch[1], 0)
 
@@ -84,7 +84,7 @@ class MetadataTopic:
     def read(
         self, entry: CachedPartition, bytes_max: int, waiter: WaitingFetch, *, read_committed: bool
     ) -> FetchResult:
-        """Return the response to a fetch. `waiter` is woken when there are more records. Raises ColdRead."""
+        """Return the result of a fetch. `waiter` is woken when there are more records. Raises ColdRead."""
         start, end, offset = self.log_start_offset, self.high_watermark, entry.fetch_offset
         if entry.index != PARTITION:
             return FetchResult(entry.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -100,13 +100,13 @@ class MetadataTopic:
         return FetchResult(entry.index, 0, end, end, start, [] if read_committed else None, -1, records)
 
     async def offset_at(self, timestamp: int) -> TimestampedOffset | None:
-        """Return the first committed record that was appended at this time or later."""
+        """Return the first committed record whose timestamp is at or after this time."""
         hit = await self._quorum.offset_at(timestamp)
         return hit if hit is not None and hit.offset < self.high_watermark else None
 
     def end_of_epoch(self, epoch: int) -> tuple[ErrorCode, int, int]:
-        """Return (error, newest committed epoch not above `epoch`, end offset of that epoch). A consumer requests it
-        after a change of the leader. With an error, epoch and offset are -1."""
+        """Return (error, newest committed epoch not above `epoch`, end offset of that epoch). A consumer sends this
+        request after a change of the leader. With an error, epoch and offset are -1."""
         epochs = self._quorum.committed_epochs
         if not epochs or epoch > epochs[-1][0]:
             return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
@@ -122,7 +122,7 @@ class MetadataTopic:
         self._waiting[waiter] = None
 
     def published(self) -> bool:
-        """Wake the waiting fetches, because the high watermark has moved. Return whether any fetch waited; woken
+        """Wake the waiting fetches, because the high watermark has moved. Return whether any fetch was waiting. Woken
         fetches are checked at the end of the pass."""
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:

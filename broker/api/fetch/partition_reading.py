@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kraft.storage.log import Log
 
 HOT_TAIL_BYTES = 32 * 1024 * 1024
-"""Number of bytes at the end of a log that are assumed to be in memory."""
+"""Number of bytes at the end of a log that are assumed to be in the page cache."""
 PROBE_STRIDE_BYTES = 128 * 1024
 
 
@@ -46,8 +46,7 @@ class FetchParams(NamedTuple):
 
 
 class NotInMemory(Exception):
-    """Raised if sending the bytes would read them from the device. They must first be read into memory, off the event
-    loop."""
+    """Raised if sending the bytes would read them from the device. They must first be read into memory, in a thread."""
 
     def __init__(self, ranges: tuple[FileRange, ...]) -> None:
         super().__init__(f"{sum(piece.count for piece in ranges)} bytes")
@@ -65,7 +64,8 @@ def read_partition(
     probes: bool,
 ) -> FetchResult:
     """Return the fetch result of one hosted partition. The error is NOT_LEADER_OR_FOLLOWER also while the partition
-    `waits_for_log`, and KAFKA_STORAGE_ERROR if its log is damaged. Raises ColdRead and, with `probes`, NotInMemory."""
+    `waits_for_log`, and KAFKA_STORAGE_ERROR if its log is damaged. Raises ColdRead. With `probes`, also raises
+    NotInMemory."""
     log = partition.log
     if log is None:
         if partition.is_offline:
@@ -112,7 +112,7 @@ def read_partition(
 def _read_unwritten(
     partition: Partition, entry: CachedPartition, params: FetchParams, *, counts_progress: bool
 ) -> FetchResult:
-    """Do the same as `read_partition` for a replica that was never written: no log is read."""
+    """Return the fetch result of a replica that was never written, like `read_partition` but without reading a log."""
     entry.seen_leader_epoch = partition.leader_epoch
     log = partition.readable
     assert log is not None
@@ -127,8 +127,8 @@ def _read_unwritten(
 
 
 def _is_usual(partition: Partition, log: Log, entry: CachedPartition, params: FetchParams) -> bool:
-    """Return whether `_refusal` would certainly find no error. Then this broker leads in the epoch that the fetcher
-    sent, the fetcher is a consumer or a registered follower, and its log ends in the latest epoch."""
+    """Return whether `_refusal` would certainly find no error: this broker leads in the epoch that the fetcher sent,
+    the fetcher is a consumer or a registered follower, and its log ends in the latest epoch."""
     leader = partition.leader
     if leader is None or entry.leader_epoch not in (-1, leader.leader_epoch):
         return False
@@ -145,9 +145,9 @@ def _is_usual(partition: Partition, log: Log, entry: CachedPartition, params: Fe
 def _refusal(
     partition: Partition, log: Log | UnwrittenLog, entry: CachedPartition, params: FetchParams
 ) -> FetchResult | None:
-    """Check the epoch, the leadership, the membership and the divergence, before the read. A log that is being
-    truncated has no leader on this broker. Its divergence is not checked, because its contents are not valid until the
-    truncation ends."""
+    """Return the error of a fetch, if any, from the checks before the read: epoch, leadership, membership and
+    divergence. A log that is being truncated has no leader on this broker. Divergence from it is not checked, because
+    its contents are not valid until the truncation ends."""
     if entry.leader_epoch >= 0:
         error = leader_epoch_error(partition, entry.leader_epoch)
         if error != ErrorCode.NONE:
@@ -185,8 +185,8 @@ def _may_differ_below(leader: LeaderState, log: Log | UnwrittenLog, entry: Cache
     """Return whether the follower's log may differ from records that were deleted on this leader.
 
     The follower's log ends where the leader's log begins, and the epochs of the follower's records were deleted with
-    the leader's records. A follower in sync has everything that was committed, and so everything that was deleted. A
-    follower that has deleted those records too was compared before."""
+    the leader's records. A follower in sync has every committed record, and so every deleted record. A follower that
+    has deleted those records too was compared before."""
     return (
         entry.log_start_offset < log.log_start_offset == entry.fetch_offset
         and replica_id not in leader.isr.committed
@@ -195,8 +195,7 @@ def _may_differ_below(leader: LeaderState, log: Log | UnwrittenLog, entry: Cache
 
 
 def _preferred(partition: Partition, log: Log, entry: CachedPartition, params: FetchParams) -> int:
-    """Return the id of another replica that is nearer to the consumer, or -1 if the consumer should read from this
-    broker."""
+    """Return the id of a replica that is nearer to the consumer, or -1 if the consumer should read from this broker."""
     leader = partition.leader
     if leader is None or not params.rack_id or not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:
         return -1

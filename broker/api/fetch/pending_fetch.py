@@ -2,8 +2,8 @@
 
 Invariants: each fetch is answered once. A parked fetch is checked only at the end of a pass in which one of its
 partitions changed, and then all its partitions are read again. Records are sent as file ranges. Reading and parking are
-one step, so no change can come between them. A long fetch runs that step in a turn of the queue of long requests, also
-when it is woken.
+one step, so no change can come between them. A long fetch takes that step in the queue of long requests, also when it
+is woken.
 Source: Kafka's DelayedFetch, FetchSession, KIP-227.
 """
 
@@ -56,18 +56,18 @@ HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EP
 FIRST_WITH_STORAGE_ERROR = 6
 WARM_PIECE_BYTES = 1024 * 1024
 WARMS_PER_PARTITION_MAX = 20
-"""Maximum number of reads into memory per partition of a fetch: reads of its indexes, reads of its records, and some
-reads without success."""
+"""Maximum number of reads into memory per partition of a fetch: its indexes, its records, and a few reads whose bytes
+were evicted again."""
 LOG_WAIT_MS_MIN = 500
-"""Minimum milliseconds that a fetch waits for a log that is being opened or truncated. That usually takes only
-milliseconds, and after an error the client would wait longer."""
+"""Minimum milliseconds that a fetch waits for a log that is being opened or truncated. Opening usually takes only
+milliseconds, while after an error the client would wait longer."""
 ANSWER_PARTITIONS_MAX = 250
-"""Maximum number of changed partitions of a session in one response, which bounds the work of both sides. The remaining
-partitions come first in the next response."""
+"""Maximum number of changed partitions of a session in one response, which limits the work of broker and fetcher. The
+remaining partitions come first in the next response."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[CachedPartition, FetchResult, int]
-"""A partition of the session, its result, and the number of record bytes in the result."""
+"""(partition of the session, its result, number of record bytes in the result)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class FetchPorts:
     `DiskFailures`, `records_read` is `RepeatedReadChecks.bytes_sent`.
 
     A request continues later in one of three ways; in each, an error fails only this request. `finish(request,
-    function, *arguments)` calls the function. `continue_in_steps(request, steps)` runs the steps in turns with other
-    work. `answer_later(request, function, *arguments)` awaits the function in a task."""
+    function, *arguments)` calls the function. `continue_in_steps(request, steps)` runs the steps, with other work
+    between them. `answer_later(request, function, *arguments)` awaits the function in a task."""
 
     loop: Loop
     gates: Gates
@@ -98,7 +98,7 @@ class FetchPorts:
 
 
 class FetchOperation(Parked):
-    """One fetch request of a session. `kept` is that session; its id is 0 if it lasts for this request only."""
+    """One fetch request of a session. `kept` is the session; its id is 0 if it lasts for this request only."""
 
     delayed_operation = "Fetch"
     __slots__ = (
@@ -189,14 +189,14 @@ class FetchOperation(Parked):
             self._go_on()
 
     def answer_empty(self) -> None:
-        """Answer with no partitions, because the session's next request has arrived. That next request reads the
-        partitions, so that its fetch offsets count as the follower's progress."""
+        """Answer with no partitions, because the session's next request has arrived. That request reads the partitions
+        instead, so that its fetch offsets count as the follower's progress."""
         if not self.is_done:
             self._finish([], 0)
 
     def _go_on(self) -> None:
-        """Try again, outside of the request's turn. An error ends only this fetch. A long fetch continues in
-        `_try_in_turn`, behind the long requests that already wait."""
+        """Try again, after the call in which the request arrived. An error ends only this fetch. A long fetch continues
+        in `_try_in_turn`, behind the long requests that already wait."""
         if not self.is_long:
             self.ports.finish(self.request, self._try_or_end)
         elif not self.is_queued:
@@ -278,8 +278,8 @@ class FetchOperation(Parked):
         self.check_again()
 
     def _give_up(self, cold: ColdRead | NotInMemory) -> None:
-        """Answer with KAFKA_STORAGE_ERROR, because the bytes do not stay in memory: at each try they were missing
-        again."""
+        """Answer with KAFKA_STORAGE_ERROR, because the page cache does not keep the bytes: at each try they were
+        missing again."""
         log.warning("fetch is given up: what it reads does not stay in memory", why=str(cold))
         failed = ErrorCode.KAFKA_STORAGE_ERROR
         self._finish([(entry, FetchResult(entry.index, failed), 0) for entry in self.kept.partitions.values()], 0)
@@ -326,7 +326,7 @@ class FetchOperation(Parked):
         self, entry: CachedPartition, left: int, *, at_least_one: bool, allowed: bool
     ) -> FetchResult | None:
         """Return one partition's result, with at most `left` bytes. Return None if the partition waits until this
-        broker has applied its role; it then continues in `FetchesAwaitingRoles.hosted`."""
+        broker has applied its role; then `FetchesAwaitingRoles` wakes the fetch."""
         partition = entry.partition
         if partition is None or partition.log_state is REMOVED:
             partition = self._find(entry)
@@ -356,7 +356,7 @@ class FetchOperation(Parked):
     def _read_named(self, reads: list[Read], *, allowed: bool) -> None:
         """Count the follower's progress on the partitions that this request names and that were not read, because
         producers wait for that progress. The records of these partitions come in a later response. Partitions whose log
-        is being opened are skipped: their progress and records both come later."""
+        is being opened are skipped: their progress and records are handled later."""
         seen = {entry for entry, _, _ in reads}
         for entry in self.kept.named:
             if entry not in seen:
@@ -365,8 +365,8 @@ class FetchOperation(Parked):
                     reads.append((entry, result, 0))
 
     def _is_throttled(self, entry: CachedPartition, partition: Partition) -> bool:
-        """Return whether the replication quota holds back this out-of-sync follower. If it does, other partitions are
-        read first."""
+        """Return whether the replication quota holds back this out-of-sync follower. If it does, the other partitions
+        are read first."""
         if not self.ports.leader_quota.holds_back(partition, self.params.replica_id):
             return False
         self.kept.move_behind(entry)
@@ -387,15 +387,15 @@ class FetchOperation(Parked):
         return partition is not None and partition.waits_for_log
 
     def _not_hosted(self, entry: CachedPartition, bytes_max: int) -> FetchResult:
-        """Return the metadata topic's records, or the error of a partition that is not hosted here."""
+        """Return the metadata topic's records, or the error of a partition that this broker does not host."""
         topic = self.ports.metadata_topic
         if is_metadata_topic(entry.topic_key) and topic.may_read(self.session):
             return topic.read(entry, bytes_max, self, read_committed=self.params.read_committed)
         return FetchResult(entry.index, self._missing(entry))
 
     def _missing(self, entry: CachedPartition) -> ErrorCode:
-        """Return the error of a partition that is not hosted here: unknown topic id, not authorized, unknown partition,
-        or hosted by another broker."""
+        """Return the error of a partition that this broker does not host: unknown topic id, not authorized, unknown
+        partition, or hosted by another broker."""
         ports = self.ports
         key = entry.topic_key
         name = key if isinstance(key, str) else ports.newest_image().topics.name_of(key)
@@ -482,7 +482,7 @@ class FetchOperation(Parked):
                 if result.current_leader is not None:
                     hinted.append(result.current_leader)
             key = entry.topic_key
-            if key is not latest and key != latest:  # as in Kafka, neighbours of one topic share its row
+            if key is not latest and key != latest:  # as in Kafka, consecutive partitions of one topic share its row
                 latest, rows = key, []
                 topics.append((None, key, rows) if by_id else (key, None, rows))
             rows.append(result)

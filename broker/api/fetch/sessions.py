@@ -2,11 +2,11 @@
 
 Invariants:
 - the cost of a response depends only on the changed partitions. A session keeps the set of its partitions that may have
-  changed (`dirty`), and the partitions themselves add to that set. A request names only the partitions that the fetcher
-  changed;
+  changed (`dirty`), and the partitions themselves add to that set. A request names only the partitions whose parameters
+  the fetcher changed;
 - a request is accepted or rejected as a whole before anything is read. An accepted request advances the epoch, whatever
   the results of its partitions are;
-- a client that finds no free slot is still served, with session id 0.
+- a client that finds no free slot is served nevertheless, with session id 0.
 Source: KIP-227, Kafka's FetchSession.
 """
 
@@ -33,12 +33,12 @@ SESSION_ID_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 
 TopicKey = str | UUID
-"""A topic as the fetcher names it: by name below version 13, by id from version 13 on."""
+"""A topic as the fetcher names it: by name in versions below 13, by id from version 13 on."""
 PartitionKey = tuple[TopicKey, int]
 
 
 class Wakeable(Protocol):
-    """Interface of a parked fetch, as its session uses it."""
+    """Interface of a parked fetch for its session."""
 
     def wake(self) -> None:
         """Record that the fetch must be checked at the end of this pass, because there may be something to return."""
@@ -50,8 +50,8 @@ class Wakeable(Protocol):
 
 
 class CachedPartition:
-    """One partition of a fetch session: what its fetcher requested, and what was last reported to it. Watches its
-    `Partition`."""
+    """One partition of a fetch session: the fetcher's last request for it, and the result last reported to the fetcher.
+    It watches its `Partition`."""
 
     __slots__ = (
         "awaits_role",
@@ -83,19 +83,18 @@ class CachedPartition:
         self.seen_leader_epoch = -1
         self.is_behind = False
         self.awaits_role = False
-        """Whether this broker had not yet applied the partition's role when the fetch arrived. The progress in the
-        request then counts as soon as the partition is read."""
+        """Whether this broker had not yet applied the partition's role when the fetch arrived. If so, the follower's
+        progress in the request counts as soon as the partition is read."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 
     def set_request(
         self, fetch_offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
-        """Store the fields of a request. Epochs and log start offset are -1 if the request has none.
+        """Store the values of a request. Epochs and log start offset are -1 if the request has none.
 
-        A follower has two requests in flight. It drops a result whose fetch offset is no longer its own, and with it
-        the high watermark in that result. So when a follower names the partition again, the offsets are reported again.
-        """
+        A follower has two requests in flight. It drops a result whose fetch offset is outdated, and with the result the
+        high watermark in it. So when a follower names the partition again, the offsets are reported again."""
         self.fetch_offset = fetch_offset
         self.bytes_max = bytes_max
         self.leader_epoch = leader_epoch
@@ -106,22 +105,23 @@ class CachedPartition:
             self.forget_reported()
 
     def refresh_followers(self, leader: LeaderState) -> None:
-        """Count the partition as named by the session's next request, if the leader has lost the follower's progress. A
-        follower without new records does not name the partition again itself."""
+        """Handle the session's next request as if it named this partition, if the leader has lost the follower's
+        progress. A follower without new records does not name the partition again itself."""
         if leader.has_not_reported(self.session.replica_id):
             self.session.named_next[self] = None
 
     def forget_reported(self) -> None:
-        """Forget the last reported result, so that the next successful result is reported whatever it is."""
+        """Forget the last reported result, so that the next successful result is reported even if it is the same."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 
     def differs(self, result: FetchResult) -> bool:
-        """Return whether `result` has other offsets than those last reported."""
+        """Return whether the offsets in `result` differ from those reported last."""
         return result.high_watermark != self.known_high_watermark or result.log_start_offset != self.known_log_start
 
     def watch(self, partition: Partition | None) -> None:
-        """Watch `partition`, to which the topic key currently refers (None if it is not hosted here)."""
+        """Watch `partition`, the replica of the topic to which the topic key currently refers (None if not hosted
+        here)."""
         if self.partition is not partition:
             self.unwatch()
             self.partition = partition
@@ -130,7 +130,7 @@ class CachedPartition:
 
     @property
     def has_more(self) -> bool:
-        """Return whether there are records behind the fetch offset that was requested last."""
+        """Return whether the log has records at or after the fetch offset that was requested last."""
         partition, session = self.partition, self.session
         if partition is None or partition.log is None:
             return partition is None or not partition.is_unwritten
@@ -158,7 +158,7 @@ class CachedPartition:
         if session.is_follower:
             end = log_end
             if end > self.fetch_offset and partition.leader is not None and not self.is_behind:
-                # A follower's latest request implies that it had all records up to its fetch offset, even if that
+                # With its latest request, a follower acknowledges all records below its fetch offset, even if that
                 # request did not name this partition.
                 self.is_behind = True
                 partition.leader.was_caught_up(session.replica_id, self.fetch_offset, session.used_ms)
@@ -204,9 +204,9 @@ class FetchSession:
         """Partitions that may have changed. They are read in this order, and the first ones come first in the next
         response."""
         self.named: list[CachedPartition] = []
-        """Partitions that the latest request names."""
+        """The partitions that the latest request names."""
         self.named_next: dict[CachedPartition, None] = {}
-        """Partitions that count as named by the next request even if it does not name them."""
+        """The partitions that are treated as named by the next request, even if it does not name them."""
         self.parked: Wakeable | None = None
 
     def partition(self, topic_key: TopicKey, index: int) -> CachedPartition:
@@ -226,7 +226,7 @@ class FetchSession:
                 self.dirty.pop(entry, None)
 
     def name_again(self) -> None:
-        """Count the partitions in `named_next` as named by the request that now continues this session."""
+        """Treat the partitions in `named_next` as named by the request that now continues this session."""
         named_next, self.named_next = self.named_next, {}
         for entry in named_next:
             if self.partitions.get((entry.topic_key, entry.index)) is entry:
@@ -240,9 +240,9 @@ class FetchSession:
             self.parked.wake()
 
     def in_turn(self, first: int) -> Iterator[CachedPartition]:
-        """Yield the partitions that may have changed, as of this moment. Only the `first` ones are copied at once; the
-        others are copied when they are reached, because building a long list takes long, and longer if a garbage
-        collection starts meanwhile."""
+        """Yield the partitions that may have changed, as of this moment. The `first` ones are copied at once, the
+        others only when they are reached. Building one long list takes long, and longer if a garbage collection starts
+        meanwhile."""
         entries = list(islice(self.dirty, first))
         yield from entries
         if len(entries) == first:
@@ -256,7 +256,7 @@ class FetchSession:
 
     def note_reported(self, entry: CachedPartition, result: FetchResult, size: int) -> bool:
         """Remember the result that a response reports for a partition, with `size` bytes of records. Return False if
-        the result is the same as the last one, so that the response can omit it."""
+        the result is the same as the last reported one, so that the response can omit it."""
         if not result.is_plain:
             entry.forget_reported()
             self.move_behind(entry)
@@ -264,7 +264,7 @@ class FetchSession:
         changed = entry.differs(result)
         entry.known_high_watermark = result.high_watermark
         entry.known_log_start = result.log_start_offset
-        if size:  # to the end, so that the first one that had no room is the first to get it
+        if size:  # to the end, so that the partition which waited first for room gets it first
             self.move_behind(entry)
             return True
         if entry.has_more:
@@ -300,7 +300,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def peek(self, session_id: int) -> FetchSession | None:
-        """Return a session without changing it, or None."""
+        """Return the session with this id without changing it, or None."""
         return self._sessions.get(session_id)
 
     @property
@@ -344,13 +344,14 @@ class FetchSessionCache:
         """Close a session. No effect if no session has this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            if session.parked is not None:  # left alone, it would watch its partitions again
+            if session.parked is not None:  # if it were not closed, it would watch its partitions again
                 session.parked.answer_empty()
             session.close()
 
     def _evict(self, candidate: FetchSession, now_ms: int) -> bool:
-        """Free a slot for `candidate`: evict a session that is idle for long, else a consumer's session if `candidate`
-        is a follower's, else a smaller session that has lived long enough."""
+        """Free a slot for `candidate` by evicting another session; return whether that was possible. The first choice
+        is a session that was idle for long. The second is a consumer's session if `candidate` is a follower's. The
+        third is a smaller session of the same kind that has lived long enough."""
         idle = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
         if idle is None:
             return False

@@ -45,7 +45,7 @@ _WRITE = Operation.WRITE
 
 
 def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int) -> None:
-    """Count a batch that was rejected for its content or its size. Source: Kafka's BrokerTopicMetrics."""
+    """Count a batch that was rejected because of its content or its size. Source: Kafka's BrokerTopicMetrics."""
     meters = partition.meters
     if error in TOO_LARGE:
         meters.bytes_rejected.count += size_bytes
@@ -58,8 +58,8 @@ def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int)
 class GeneralProduce:
     """One Produce request on the general path.
 
-    Batches that wait keep a reference to this object, but not to the request's frame. Views into the frame are used in
-    `run` and `take_over` only."""
+    Batches that wait keep a reference to this object, but not to the request's frame. Only `run` and `take_over` use
+    views into the frame."""
 
     def __init__(self, ports: ProducePorts, request: Request, session: Session, produce: ProduceRequest) -> None:
         self._ports = ports
@@ -69,7 +69,7 @@ class GeneralProduce:
         self._operation = ProduceOperation(ports, request, session, produce.acks)
         self._transactional_id = produce.transactional_id
         self._verification: TransactionVerification | None = None
-        """The batches that wait for the transaction coordinator; None for a request without any."""
+        """The batches that wait for the transaction coordinator; None if the request has no such batch."""
 
     def run(self, produce: ProduceRequest) -> None:
         """Try to append to every partition, then answer or wait (`ProduceOperation.settle`)."""
@@ -99,8 +99,8 @@ class GeneralProduce:
     def take_over(
         self, produce: ProduceRequest, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
     ) -> None:
-        """Continue with a plain batch that passed all checks but whose append failed: wait until the files are open, or
-        reject the batch."""
+        """Continue with a plain batch that passed all checks but whose append failed: either wait until the files are
+        open, or reject the batch."""
         name, topic_id, _ = produce.topics[0]
         slot = self._operation.slot(self._operation.topic(name, topic_id), partition.index)
         self._in_trouble(slot, partition, data, header, trouble)
@@ -127,7 +127,7 @@ class GeneralProduce:
         return None
 
     def _topic(self, name: str | None, topic_id: UUID | None) -> tuple[str, ErrorCode | None]:
-        """Return the topic's name, and the error of all its partitions (None if they may be appended to)."""
+        """Return the topic's name, and the error for all its partitions (None if they may be appended to)."""
         if name is None:
             name = self._ports.newest_image().topics.name_of(topic_id or NO_TOPIC_ID)
             if name is None:
@@ -168,7 +168,8 @@ class GeneralProduce:
         *,
         verified: bool = False,
     ) -> None:
-        """Find the partition and continue in `_admit`. A transactional batch continues there when it is `verified`."""
+        """Find the partition and continue in `_admit`. A transactional batch continues there only once it is
+        `verified`."""
         if self._acks not in ACKS:
             slot.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
             return
@@ -184,8 +185,8 @@ class GeneralProduce:
     def _needs_no_answer(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> bool:
-        """Return whether a transactional batch may continue at once. Otherwise it is rejected, or waits for a reply of
-        the transaction coordinator, and continues in `_resume`."""
+        """Return whether a transactional batch may continue at once. If not, it was rejected, or it waits for a reply
+        of the transaction coordinator and continues in `_resume`."""
         error = partition.append_error()
         if error != ErrorCode.NONE:
             slot.refuse(error)
@@ -208,7 +209,7 @@ class GeneralProduce:
         return False
 
     def _resume(self, batch: UnverifiedBatch) -> None:
-        """Check a verified batch again, as one that has just arrived: its partition may have moved."""
+        """Check a verified batch again, like a batch that has just arrived, because its partition may have moved."""
         batch.release()
         if not batch.slot.is_done:
             partition = batch.partition
@@ -303,8 +304,8 @@ class GeneralProduce:
     def _in_trouble(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
     ) -> None:
-        """Reject the batch after a disk error. After ColdRead, queue the batch first instead: it continues in `_append`
-        once the log's files are open again (`Partition.reopen_files_for`)."""
+        """Reject the batch after a disk error. After ColdRead, instead put the batch at the front of the queue: it
+        continues in `_append` once the log's files are open again (`Partition.reopen_files_for`)."""
         if isinstance(trouble, DiskError):
             self._ports.disk_failed(partition, trouble)
             slot.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -324,13 +325,13 @@ class GeneralProduce:
             )
         )
 
-    # what has to wait
+    # batches that must wait
 
     def _parked(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> PendingAppend:
-        """Return a function that appends a copy of the batch, for the partition's queue: `Partition.run_pending` calls
-        it."""
+        """Return a function that appends a copy of the batch; `Partition.run_pending` calls it from the partition's
+        queue."""
         copy = memoryview(bytearray(data))
         release = self._hold(len(copy))
 
@@ -347,7 +348,7 @@ class GeneralProduce:
 
     def _hold(self, count: int) -> Callable[[], None]:
         """Charge `count` bytes to the memory budget until the returned function is called. The budget cannot reject
-        them; if it is overdrawn, the connection is not read until then."""
+        them. While it is overdrawn, the connection is not read."""
         connection, memory = self._request.connection, self._ports.gates.memory
         memory.take(count)
         is_overdrawn = memory.used_bytes > memory.total_bytes

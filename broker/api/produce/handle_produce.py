@@ -1,4 +1,4 @@
-"""Produce, the fast path: decode, check, append, answer. The package's docstring has the path of a request.
+"""Produce, the fast path: decode, check, append, answer. The package docstring describes the path of a request.
 
 A request that is not plain (`_append_plain`), and every batch that is rejected, goes through the general path
 (`general_produce`), which makes the same checks in their documented order.
@@ -58,8 +58,8 @@ class ProduceHandler:
             GeneralProduce(self._ports, request, session, produce).run(produce)
 
     def _append_plain(self, request: Request, session: Session, produce: ProduceRequest) -> bool:
-        """Append the single batch of a plain request, and continue in `_answer_plain`. If the request is not plain,
-        change nothing and return False; `GeneralProduce.run` then handles it."""
+        """Append the single batch of a plain request, and continue in `_answer_plain`. Return False without changing
+        anything if the request is not plain; `GeneralProduce.run` then handles it."""
         name, topic_id, partitions = produce.topics[0]
         index, data = partitions[0]
         version = request.api_version
@@ -115,8 +115,8 @@ class ProduceHandler:
         return True
 
     def _may_write_in(self, session: Session, transactional_id: str | None) -> bool:
-        """Return whether the client may write in this transaction. The log refuses a batch that opens one, because it
-        is not verified; that batch goes the general path."""
+        """Return whether the client may append to this transaction. The log rejects the batch that opens a transaction
+        here, because it is not verified; that batch continues on the general path."""
         return transactional_id is not None and self._gates.authorizer.authorize(
             session, _WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
         )
@@ -132,9 +132,9 @@ class ProduceHandler:
     ) -> None:
         """Count an appended plain batch. Answer, or park the response until the batch is acknowledged.
 
-        A parked response continues in `SingleProduce.acknowledged`. `Partition.settle` calls that at the end of the
-        pass in which the high watermark passes the batch; for a topic that flushes each append, `Partition.synced`
-        calls it. At the deadline of the request it continues in `SingleProduce.expire`."""
+        A parked response continues in `SingleProduce.acknowledged`. `Partition.settle` calls it at the end of the pass
+        in which the high watermark passes the batch. If the topic flushes each append, `Partition.synced` calls it
+        instead. At the deadline of the request, the response continues in `SingleProduce.expire`."""
         meters = partition.meters
         meters.messages_in.count += header.record_count
         meters.bytes_in.count += header.batch_length

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 """Errors for which the response also names the current leader (v10 and newer)."""
 OPENINGS_AT_ONCE_MAX = 1
-"""Maximum number of produced batches that are decompressed in threads at the same time. The largest may use 150 MB for
-30 ms."""
+"""Maximum number of produced batches that are decompressed in threads at the same time. The largest batch may use 150
+MB for 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,9 @@ class ProducePorts:
     """The parts of a broker that Produce uses. `find` and `locate` are those of `ReplicaIndex`, `disk_failed` is that
     of `DiskFailures`, `budget_may_be_full` is `AppendBudget.may_be_full`. `finish(request, function, *arguments)` calls
     the function; an error in it fails this request alone. `enrol(request, answered)` asks the transaction coordinator
-    about partitions (`PartitionEnrolment.ask`). `verifies_transactions` is transaction.partition.verification.enable,
-    which does not switch off that partitions are added."""
+    about partitions (`PartitionEnrolment.ask`). `verifies_transactions` returns
+    transaction.partition.verification.enable. If it is False, partitions are not verified; requests of version 12 or
+    newer add them nevertheless."""
 
     loop: Loop
     gates: Gates
@@ -68,8 +69,8 @@ class ProducePorts:
 
 
 class SingleProduce(Parked):
-    """A parked plain Produce request: its single batch is appended and the response is built; only the acknowledgement
-    is missing."""
+    """A parked plain Produce request. Its single batch is appended and its response is built; it waits only for the
+    acknowledgement."""
 
     delayed_operation = "Produce"
     __slots__ = ("partition_index", "ports", "request", "success", "topic", "topic_id")
@@ -92,7 +93,7 @@ class SingleProduce(Parked):
         self.partition_index = index
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Answer the request. The high watermark has passed the batch (NONE), or never will on this broker."""
+        """Send the response. NONE: the high watermark has passed the batch. An error: it never will on this broker."""
         if self.bucket < 0:
             return
         self.ports.loop.deadlines.remove(self)
@@ -136,7 +137,7 @@ class ProduceOperation(Parked):
         self.remaining = 0
 
     def topic(self, name: str | None, topic_id: UUID | None) -> list[ProduceResult]:
-        """Add a topic, in the request's order. Return the list for the results of its partitions."""
+        """Add a topic, in the request's order. Return the list for the results of the topic's partitions."""
         rows: list[ProduceResult] = []
         self.rows.append((name, topic_id, rows))
         return rows
@@ -150,7 +151,7 @@ class ProduceOperation(Parked):
         return slot
 
     def settle(self, timeout_ms: int) -> None:
-        """Answer if every partition has its result, otherwise wait. All partitions have been tried before.
+        """Answer if every partition has its result, otherwise wait. Called after every partition was tried.
 
         The request continues in `one_done` with the last result, or in `expire` at its deadline."""
         if self.remaining == 0:
@@ -201,7 +202,8 @@ class PartitionProduce:
         self.is_done = False
         self.success: ProduceResult | None = None
         self.verification: Verification | None = None
-        """That of a transactional batch; None if its transaction is open."""
+        """The log's permission to open the batch's transaction; None if the batch is not transactional or its
+        transaction is open."""
 
     def finish(self, result: ProduceResult) -> None:
         """Set the partition's result. Later results have no effect."""
@@ -215,13 +217,14 @@ class PartitionProduce:
         self.finish(ProduceResult(self.index, error, error_message=message))
 
     def appended(self, info: AppendInfo, log_start_offset: int) -> None:
-        """Keep the offsets of the batch for the response."""
+        """Record the offsets of the appended batch for the response."""
         self.success = ProduceResult(
             self.index, ErrorCode.NONE, info.base_offset, info.log_append_time_ms, log_start_offset
         )
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Finish the partition. The append is as durable as acks requires (NONE), or its outcome is unknown."""
+        """Set the partition's result. NONE: the append is as durable as acks requires. An error: its outcome is
+        unknown."""
         if error == ErrorCode.NONE and self.success is not None:
             self.finish(self.success)
         else:

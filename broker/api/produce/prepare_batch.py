@@ -1,8 +1,8 @@
 """Turn a produced batch into the batch to append: check its records, correct its latest timestamp, convert its codec.
 
-Invariants: a compressed batch is decompressed up to a bound, and on the event loop only if that is quick. The bytes of
-its records stay as the client made them, in another codec too. So do producer id, epoch, sequence and the transactional
-bit.
+Invariants: a compressed batch is decompressed up to a limit, and on the event loop only if that is quick. The bytes of
+its records are never changed, even if the codec is. Producer id, epoch, sequence and the transactional bit are kept
+too.
 Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
@@ -45,22 +45,22 @@ AT_ONCE_BYTES_MAX = (
     if WALK_IS_COMPILED
     else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
 )
-"""By codec (none, gzip, snappy, lz4, zstd), maximum bytes of a batch that is decompressed on the event loop. That
-usually takes 0.3 ms, and some milliseconds at worst (thousands of tiny gzip members or snappy blocks)."""
+"""By codec (none, gzip, snappy, lz4, zstd), maximum bytes of a batch that is decompressed on the event loop.
+Decompression usually takes 0.3 ms, and some milliseconds at worst (thousands of tiny gzip members or snappy blocks)."""
 OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
 """Maximum bytes after decompression of a batch that is decompressed on the event loop."""
 RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
-"""Maximum number of records of a batch that is checked on the event loop; that many take two milliseconds."""
+"""Maximum number of records in a batch that is checked on the event loop; checking this many takes two milliseconds."""
 HEADERS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
-"""Maximum number of record headers of a batch that is checked on the event loop."""
+"""Maximum number of record headers in a batch that is checked on the event loop."""
 TURN_BYTES = (64 * 1024, 1024, 1024, 64 * 1024, 64 * 1024)
-"""By codec, number of bytes of a batch that cost at worst about as much as a plain request."""
+"""By codec, number of batch bytes that cost at worst about as much as a plain request."""
 TURN_COST_OF_OPENING = 4
 """Added cost of a compressed batch, in plain requests, because it may decompress to much more."""
 USUAL_EXPANSION = 16
 LARGE_EXPANSION_MAX = 4
-"""Maximum ratio of decompressed to compressed size in topics with large batches. There, `OPENED_BYTES_MAX` alone would
-reject batches that hardly shrink by compression."""
+"""Maximum ratio of decompressed to compressed size for topics with large batches. For such topics, `OPENED_BYTES_MAX`
+alone would reject batches that compression hardly shrinks."""
 OPENED_USUALLY_BYTES_MIN = 1024 * 1024
 
 Prepared = tuple[memoryview, BatchHeader]
@@ -83,9 +83,9 @@ def turn_cost(header: BatchHeader) -> int:
 def prepare_at_once(
     data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int
 ) -> BatchHeader | BatchRefused | None:
-    """Check a batch whose codec does not change, and correct its header in place. Return the new header, or why the
-    batch is rejected. Return None if its records take too long; then `prepare_batch` checks them. `now_ms` is wall
-    clock."""
+    """Check a batch whose codec does not change, and correct its header in place. Return the new header, or the reason
+    to reject the batch. Return None if checking its records takes too long; then `prepare_batch` does it. `now_ms` is
+    wall clock."""
     refused = check_batch(data, header, rules)
     if refused is not None:
         return refused
@@ -114,7 +114,7 @@ async def open_off_the_loop(
     header: BatchHeader,
     rules: BatchRules,
 ) -> Prepared | BatchRefused:
-    """Call `prepare_batch` in a thread, with a bound that is usually enough, and then with the largest bound. The
+    """Call `prepare_batch` in a thread, first with a size limit that usually suffices, then with the largest limit. The
     decompressed size counts against the memory budget."""
     refusal: BatchRefused | None = None
     async with openings:
@@ -133,8 +133,9 @@ async def open_off_the_loop(
 def prepare_batch(
     source: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, opened_bytes_max: int
 ) -> Prepared | BatchRefused:
-    """Return the batch to append, writable, and its header, or why the batch is rejected. Raises OpensTooLarge if the
-    next larger bound must be tried. `check_batch` has checked the header before. `now_ms` is wall clock. *Blocking.*"""
+    """Return the batch to append, writable, and its header, or the reason to reject the batch. Raises OpensTooLarge if
+    the next larger limit must be tried. `check_batch` has checked the header before. `now_ms` is wall clock.
+    *Blocking.*"""
     try:
         block = open_records(source, 0, header, output_bytes_max=opened_bytes_max)
     except OpensTooLarge:
@@ -167,8 +168,8 @@ def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
 
 
 def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest: int) -> BatchHeader:
-    """Return the header with the records' latest timestamp and the timestamp type CreateTime. A log that stamps records
-    itself changes both later."""
+    """Return the header with the records' latest timestamp and the timestamp type CreateTime. With LogAppendTime, the
+    log replaces both when it appends the batch."""
     is_stamped = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
     if (newest == header.max_timestamp and not is_stamped) or rules.log_append_time:
         return header
@@ -177,7 +178,8 @@ def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest:
 
 
 def _check_converted(batch: bytearray, rules: BatchRules) -> BatchRefused | None:
-    """Reject a recompressed batch that is larger than max.message.bytes or segment.bytes."""
+    """Return the reason to reject a recompressed batch that is larger than max.message.bytes or segment.bytes; None if
+    it is small enough."""
     header = read_header(batch)
     if len(batch) > rules.max_message_bytes:
         return BatchRefused(

@@ -1,8 +1,9 @@
 """Verification of the transactional batches of one Produce request, before they may open a transaction (KIP-890).
 
 A partition's first batch of a transaction waits until the transaction coordinator has confirmed that the partition is
-part of that transaction, or has added it. The batch waits with no lock: its partition may move meanwhile. So everything
-is checked again when the answer is there, and the log compares the verification in the append step.
+part of that transaction, or has added it. The batch holds no lock while it waits, so its partition may move meanwhile.
+When the coordinator has answered, everything is checked again, and the append step compares the batch's verification
+with the log's.
 Source: KIP-890, docs/produce-checks.md#the-transaction, Kafka's ReplicaManager.
 """
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from kraft.wire.server import Request
 
 FIRST_WITH_ABORTABLE = 11
-"""Clients from this version on know TRANSACTION_ABORTABLE."""
+"""First version of Produce whose clients know TRANSACTION_ABORTABLE."""
 FIRST_THAT_ADDS = 12
-"""From this version on (transaction.version 2) a produce adds its partitions to the transaction."""
+"""First version of Produce (transaction.version 2) in which a request adds its partitions to the transaction."""
 
 CLIENT_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
@@ -43,8 +44,8 @@ CLIENT_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""The coordinator's error → the one that a producer gets. NOT_ENOUGH_REPLICAS is what producers of every version
-retry."""
+"""Error code of the coordinator → error code that a producer gets. Producers of every version retry
+NOT_ENOUGH_REPLICAS."""
 CLIENT_ERRORS_BEFORE_ABORTABLE: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
 )
@@ -54,7 +55,8 @@ CLIENT_ERRORS_BEFORE_ADDING: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
 
 
 def producer_error(error: ErrorCode, version: int) -> ErrorCode:
-    """Translate an error of the transaction coordinator to the one that a producer of this Produce version gets."""
+    """Return the error code that a producer of this Produce version gets for an error of the transaction
+    coordinator."""
     if version < FIRST_WITH_ABORTABLE:
         error = CLIENT_ERRORS_BEFORE_ABORTABLE.get(error, error)
     if version < FIRST_THAT_ADDS:
@@ -63,7 +65,8 @@ def producer_error(error: ErrorCode, version: int) -> ErrorCode:
 
 
 class UnverifiedBatch:
-    """A copy of a batch that waits for the answer. `resume(batch)` continues with it; `release` frees its memory."""
+    """A copy of a batch that waits for the transaction coordinator. `resume(batch)` continues with it; `release` frees
+    its memory."""
 
     __slots__ = ("data", "header", "partition", "release", "slot")
 
@@ -89,8 +92,8 @@ class UnverifiedBatch:
 def begin_verification(
     ports: ProducePorts, version: int, slot: PartitionProduce, log: Log, header: BatchHeader
 ) -> bool:
-    """Return whether the batch must wait for the answer of the transaction coordinator. The slot keeps its
-    verification. Raises AppendRefused if the epoch is fenced."""
+    """Return whether the batch must wait for the transaction coordinator. Store its verification in `slot`. Raises
+    AppendRefused if the producer's epoch is fenced."""
     adds = version >= FIRST_THAT_ADDS
     begun = log.producers.begin_verification(
         header.producer_id,
@@ -105,7 +108,8 @@ def begin_verification(
 
 
 class TransactionVerification:
-    """The batches of one request that wait. `wait` adds each of them; `ask` is called once, after that."""
+    """The batches of one request that wait for the transaction coordinator. `wait` adds each batch; `ask` is called
+    once, after the last one."""
 
     def __init__(
         self, ports: ProducePorts, request: Request, transactional_id: str, resume: Callable[[UnverifiedBatch], None]
@@ -120,11 +124,11 @@ class TransactionVerification:
         self._opening = 0
 
     def wait(self, batch: UnverifiedBatch) -> None:
-        """Add a batch. If the log of its partition is open, its verification has begun."""
+        """Add a batch. If the log of its partition is open, `begin_verification` was already called."""
         self._batches.append(batch)
 
     def ask(self) -> None:
-        """Ask the coordinator about all waiting batches, after the logs of their partitions are open."""
+        """Open the logs of all waiting batches, then ask the coordinator about the batches."""
         closed = [batch for batch in self._batches if batch.partition.log is None]
         self._opening = len(closed)
         for batch in closed:
@@ -133,7 +137,7 @@ class TransactionVerification:
             self._ask()
 
     def _opened(self, batch: UnverifiedBatch, error: ErrorCode) -> None:
-        """Continue when the log of a partition is open, or will not be."""
+        """Continue, because the log of a partition is open or cannot be opened."""
         self._opening -= 1
         if error is not ErrorCode.NONE:
             self._batches.remove(batch)
@@ -152,7 +156,8 @@ class TransactionVerification:
         self._ports.enrol(question, partial(self._ports.finish, self._request, self._answered, asked))
 
     def _must_ask(self, batch: UnverifiedBatch) -> bool:
-        """Begin the verification of a batch whose log has been opened; continue with it if it needs none."""
+        """Return whether a batch, whose log has been opened, must be verified by the coordinator, and begin the
+        verification. A batch that needs no verification continues at once."""
         log = batch.partition.log
         if log is None:
             batch.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)

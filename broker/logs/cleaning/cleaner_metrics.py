@@ -20,7 +20,7 @@ MANAGER = "LogCleanerManager"
 def register_cleaner_metrics(
     metrics: Metrics, state: CleanerState, directories: Iterable[HostedDirectory], clock: Clock
 ) -> None:
-    """Register the gauges, once."""
+    """Register the gauges of the log cleaner."""
 
     def of_rounds(name: str, value: Callable[[LastRound], float]) -> None:
         metrics.gauge(GROUP, CLEANER, name, lambda: int(max(map(value, state.last_rounds.values()), default=0)))
@@ -29,7 +29,7 @@ def register_cleaner_metrics(
     of_rounds("max-clean-time-secs", lambda last: last.took_ms / 1000)
     metrics.gauge(GROUP, CLEANER, "cleaner-recopy-percent", lambda: _recopied_percent(state))
     metrics.gauge(GROUP, CLEANER, "max-compaction-delay-secs", lambda: state.compaction_delay_ms_max // 1000)
-    metrics.gauge(GROUP, CLEANER, "DeadThreadCount", lambda: 0)  # a worker that fails stops the node with it
+    metrics.gauge(GROUP, CLEANER, "DeadThreadCount", lambda: 0)  # always 0: a worker that fails stops the node
     metrics.gauge(GROUP, MANAGER, "max-dirty-percent", lambda: int(100 * state.dirty_ratio_max))
     metrics.gauge(GROUP, MANAGER, "time-since-last-run-ms", lambda: clock.monotonic_ms() - state.last_run_ms)
     for directory in directories:

@@ -1,8 +1,7 @@
-"""Run one round of compaction at a limited rate. Its steps run in a thread, its segment replacements under the log's
-lock.
+"""Run one round of compaction at a limited rate. Its steps run in a thread; it replaces segments under the log's lock.
 
-Invariant: the log cannot be truncated between `stage` and the moment when the log is read through the new segment.
-After `stage`, a crash would leave the new segment in the log. Both happen inside `partition.blocking`.
+Invariant: the log cannot be truncated between `stage`, which prepares the new segment, and the moment when the log is
+read through it. A crash in between would leave the new segment in the log. `partition.blocking` covers the two steps.
 Source: Kafka's LogCleaner, docs/decisions/15-compaction.md.
 """
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from kraft.broker.serving.loop import Loop
 
 PAUSE_MS_MIN = 1
-"""Minimum milliseconds of a pause for the rate limit. Shorter pauses are added up until they reach this."""
+"""Minimum milliseconds of a pause for the rate limit. Shorter pauses are added up until they reach this minimum."""
 
 
 class RoundAbandoned(Exception):
@@ -33,7 +32,7 @@ class RoundAbandoned(Exception):
 
 
 class RoundRunner:
-    """Runs rounds, each in the calling task."""
+    """Runs rounds of compaction, each in the calling task."""
 
     def __init__(
         self, loop: Loop, removal: FileRemoval, counting: Callable[[int], AbstractContextManager[None]]
@@ -48,8 +47,8 @@ class RoundRunner:
     ) -> None:
         """Run all steps of a round.
 
-        Raises RoundAbandoned. Also raises StorageCorrupt, UnreadableBatch, WireError and DiskError from a step; the log
-        may have been removed from the broker meanwhile (see `is_current`)."""
+        Raises RoundAbandoned. A step may raise StorageCorrupt, UnreadableBatch, WireError or DiskError; the log may
+        have been removed from the broker by then (see `is_current`)."""
         with self._counting(OPENING_BYTES):
             await self._run(partition, cleaning, bytes_per_second_max)
 
@@ -86,7 +85,7 @@ class RoundRunner:
         if is_current(partition, cleaning):
             await offload(replacement.sync)
         async with partition.blocking:
-            with trio.CancelScope(shield=True):  # a cancellation takes effect before or after all of it
+            with trio.CancelScope(shield=True):  # a cancellation takes effect before or after the whole replacement
                 if not is_current(partition, cleaning):
                     if partition.log is cleaning.log:
                         await offload(replacement.discard)
@@ -102,12 +101,12 @@ class RoundRunner:
 
 
 def is_current(partition: Partition, cleaning: CleaningRound) -> bool:
-    """Return whether `log` is open and is still the log with which the round began."""
+    """Return whether `log` is open and is the partition's log, as when the round began."""
     return partition.log is cleaning.log and cleaning.is_current
 
 
 def _advance(steps: Generator[Replacement | None, None, None]) -> tuple[bool, Replacement | None]:
-    """Run one step. Return whether it was the last one, and the request that the round makes next. *Blocking.*"""
+    """Run one step. Return whether it was the last step, and what the round requests next. *Blocking.*"""
     for replacement in steps:
         return False, replacement
     return True, None

@@ -97,7 +97,8 @@ class CleaningCandidate(NamedTuple):
 
 
 class LogCleaner:
-    """Chooses logs and cleans them. `run` is a task; `clean_dirtiest` runs a single round, for tests."""
+    """Chooses logs and cleans them. `run` is the coroutine of a task; `clean_dirtiest` runs a single round, for
+    tests."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class LogCleaner:
         self._workers.discard(number)
 
     async def clean_dirtiest(self, worker: int = 0) -> bool:
-        """Run one round over the log that most needs it. Return False if no log needs cleaning, or the round was
+        """Run one round over the log that most needs cleaning. Return False if no log needs cleaning, or the round was
         abandoned."""
         chosen = await self._choose()
         if chosen is None:
@@ -214,7 +215,7 @@ class LogCleaner:
 
     async def _clean(self, worker: int, chosen: CleaningCandidate) -> bool:
         clock, partition = self._loop.clock, chosen.partition
-        # it may have been cleaned, truncated or trimmed meanwhile
+        # the log may have been cleaned, truncated or trimmed meanwhile
         cleanable = await self._find_range(partition, chosen.log)
         if cleanable is None or not cleanable.is_due(chosen.log.config):
             return False
@@ -239,7 +240,7 @@ class LogCleaner:
         return True
 
     async def _note(self, partition: Partition, cleaning: CleaningRound, took_ms: int) -> None:
-        """Record a completed round: the next round begins where this one ended."""
+        """Record a completed round: the next round begins at the offset where this one ended."""
         stats, directory = cleaning.stats, partition.directory
         log.info(
             "log is compacted",

@@ -56,7 +56,7 @@ def register_controller_metrics(controller: Controller, metrics: Metrics) -> Non
         return 0 if queue.is_active or applied_ms < 0 else max(0, clock.wall_ms() - applied_ms)
 
     gauge("ActiveControllerCount", lambda: float(quorum.is_leader))
-    gauge("MetadataErrorCount", lambda: 0)  # an event that cannot be read stops the node
+    gauge("MetadataErrorCount", lambda: 0)  # always 0: an event that cannot be read stops the node
     gauge("LastAppliedRecordOffset", lambda: publisher.image.offset - 1)
     gauge("LastCommittedRecordOffset", lambda: quorum.high_watermark - 1)
     gauge("LastAppliedRecordTimestamp", lambda: publisher.applied_time_ms)

@@ -1,11 +1,10 @@
 """Metrics: one registry of metrics under Kafka's names, updated by the drivers, exported on demand.
 
-The hot path increments plain attributes (`meter.count += 1`); nothing is computed until the metrics are collected. A
-metric's name is Kafka's MBean in three parts: group (`kafka.server`), type (`BrokerTopicMetrics`) and name
-(`MessagesInPerSec`), and its tags. The Prometheus form joins the parts in lower case, as the usual JMX exporter rules
-do.
+The hot path increments attributes (`meter.count += 1`); nothing is computed until the metrics are collected. A metric's
+name is Kafka's MBean in three parts: group (`kafka.server`), type (`BrokerTopicMetrics`) and name (`MessagesInPerSec`),
+and its tags. The Prometheus form joins the parts in lower case, as the usual JMX exporter rules do.
 
-Invariant: a name keeps one kind until the process ends, so its form does not depend on what was registered first.
+Invariant: a name keeps its kind (counter, gauge …) until the process ends, whatever was registered first.
 """
 
 from __future__ import annotations
@@ -66,11 +65,12 @@ class Meter:
 
 
 Labelled = Iterable[tuple[dict[str, str], float | Histogram]]
-"""(labels, value) of each member of a metric family; the values in a histogram family are Histograms."""
+"""(labels, value) of each member of a metric family; in a histogram family the value is a Histogram."""
 
 
 ScanSteps = Generator[None, None, Mapping[str, float]]
-"""One scan over many objects: it yields after every PIECES_PER_STEP objects, and returns the value of each name."""
+"""A scan over many objects, as a generator: it yields after every PIECES_PER_STEP objects, and returns the value of
+each metric by name."""
 PIECES_PER_STEP = 1_000
 """Number of objects after which a scan lets other tasks run; each object is read within a microsecond or two."""
 
@@ -85,7 +85,7 @@ class SharedScan:
         self.values: Mapping[str, float] = MappingProxyType({})
 
     def steps(self) -> Iterator[None]:
-        """Run the scan again. Until it ends, the values are those of the previous scan."""
+        """Run the scan again, in steps. Until the scan ends, the values of the previous scan stay current."""
         self.values = yield from self._take()
 
     def value(self, name: str) -> float:
@@ -93,7 +93,7 @@ class SharedScan:
 
 
 class MetricFamily:
-    """All metrics of one name. Registered members are kept by their tags; other members are enumerated when they are
+    """All metrics of one name. Registered members are stored by their tags; other members are enumerated when they are
     read."""
 
     __slots__ = ("is_on_demand", "kept", "kind", "name", "prometheus", "read", "starts")
@@ -106,13 +106,13 @@ class MetricFamily:
         self.kept: dict[Tags, Meter | Histogram | Gauge] = {}
         self.read: Callable[[], Labelled] = tuple
         self.starts: dict[Tags, str] = {}
-        """Start of each output line (name and labels) as text, kept between scrapes."""
+        """Name and labels of each output line as text, kept between scrapes."""
 
     def members(self) -> Iterator[tuple[Tags, float | Histogram]]:
         """Yield the tags and current value of each member.
 
-        Other tasks may run between two members. Registered members may be added or removed meanwhile. Of the enumerated
-        families, only those on demand are read while the text is written."""
+        Other tasks may run between two members. Registered members may be added or removed meanwhile. Of the families
+        whose members are enumerated, only on-demand ones are read while the text is written."""
         for tags in tuple(self.kept):
             kept = self.kept.get(tags)
             if kept is None:
@@ -145,7 +145,7 @@ class Metrics:
         return histogram
 
     def expose(self, group: str, type: str, name: str, histogram: Histogram, **tags: str) -> None:
-        """Show a histogram that a lower layer (below kraft.broker) fills."""
+        """Include a histogram that code below kraft.broker fills."""
         self._family(group, type, name, MetricKind.HISTOGRAM).kept[_tags(tags)] = histogram
 
     def gauge(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
@@ -165,8 +165,8 @@ class Metrics:
         *,
         is_on_demand: bool = False,
     ) -> None:
-        """Register a family whose members are enumerated when they are read. A family with `is_on_demand` is shown only
-        to readers that request partitions, because it has a member for each partition."""
+        """Register a family whose members are enumerated when they are read. A family with `is_on_demand` has a member
+        for each partition, and is shown only to readers that request metrics of partitions."""
         family = self._family(group, type, name, kind)
         family.read, family.is_on_demand = read, is_on_demand
 
@@ -188,7 +188,8 @@ class Metrics:
             self._family(group, type, name, kind).kept[_tags(tags)] = partial(shared.value, name)
 
     def remove(self, group: str, type: str, name: str, **tags: str) -> None:
-        """Remove one metric, because its topic was deleted. The cost does not depend on the number of other metrics."""
+        """Remove one metric, because its topic was deleted. The time that this takes does not depend on the number of
+        metrics."""
         family, key = self._families.get((group, type, name)), _tags(tags)
         if family is not None:
             family.kept.pop(key, None)
@@ -205,7 +206,7 @@ class Metrics:
     # reading
 
     def families_shown(self, *, partitions: bool) -> Iterator[MetricFamily]:
-        """Return every metric family; those with a member per partition only with `partitions`."""
+        """Return every metric family; families with a member per partition only if `partitions` is True."""
         return (family for family in self._families.values() if partitions or not family.is_on_demand)
 
     def scan_in_steps(self) -> Iterator[None]:
@@ -213,7 +214,7 @@ class Metrics:
         return chain.from_iterable(look.steps() for look in self._looks)
 
     def readings(self) -> Iterator[tuple[MetricName, float]]:
-        """Return the current value of every metric; of a histogram its count."""
+        """Return the current value of every metric; for a histogram its count."""
         self._scan()
         for family in self._families.values():
             for tags, value in family.members():

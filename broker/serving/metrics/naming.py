@@ -1,7 +1,7 @@
 """The names under which dashboards read Kafka's metrics: one registry, with a row for each family of names.
 
-The families are `reporter` (Strimzi Metrics Reporter), `strimzi` (the jmx_exporter rules of Strimzi's examples) and
-`confluent` (the rules of Confluent's stacks). Source: Strimzi Metrics Reporter, Strimzi examples,
+The families are `reporter` (Strimzi Metrics Reporter), `strimzi` (the jmx_exporter rules in Strimzi's examples) and
+`confluent` (the rules of Confluent's monitoring stacks). Source: Strimzi Metrics Reporter, Strimzi examples,
 jmx-monitoring-stacks.
 """
 

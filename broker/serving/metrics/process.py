@@ -1,5 +1,5 @@
-"""The metrics of the process: those of prometheus-client's process collector, which dashboards read, and Kafka's two
-disk metrics. Only a node that runs as its own process has them; a simulated node has none.
+"""The metrics of the process: the metrics of prometheus-client's process collector, which dashboards read, and Kafka's
+two disk metrics. Only a node that runs as its own process has them; a simulated node has none.
 """
 
 from __future__ import annotations

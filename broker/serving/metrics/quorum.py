@@ -1,4 +1,4 @@
-"""The metrics of the metadata quorum and of the metadata replayed from it. Source: Kafka's KafkaRaftMetrics,
+"""The metrics of the metadata quorum and of the metadata applied from its log. Source: Kafka's KafkaRaftMetrics,
 MetadataLoaderMetrics and SnapshotEmitterMetrics (KIP-595, KIP-938).
 """
 
@@ -54,7 +54,7 @@ def register_quorum_metrics(quorum: Quorum, rates: Rates, idle: Rate, metrics: M
     gauge("log-end-epoch", lambda: 0 if quorum.replica is None else quorum.replica.log.last_epoch)
     gauge("number-of-voters", lambda: len(quorum.voters))
     gauge("number-of-observers", lambda: len(quorum.describe().observers))
-    gauge("number-unknown-voter-connections", lambda: 0)  # the set contains the address of each voter
+    gauge("number-unknown-voter-connections", lambda: 0)  # the voter set contains the address of each voter
     gauge("uncommitted-voter-change", lambda: _has_uncommitted_voters(quorum))
     gauge("append-records-rate", rates.of(lambda: measures.appended))
     gauge("fetch-records-rate", rates.of(lambda: measures.fetched))
@@ -69,7 +69,7 @@ def register_quorum_metrics(quorum: Quorum, rates: Rates, idle: Rate, metrics: M
 
 
 def register_metadata_metrics(publisher: MetadataPublisher, quorum: Quorum, clock: Clock, metrics: Metrics) -> None:
-    """Register the metrics of the replayed metadata log and its snapshots."""
+    """Register the metrics of the applied metadata log and its snapshots."""
 
     def applied(name: str, value: Callable[[], float]) -> None:
         metrics.gauge(GROUP, APPLIED, name, value)
@@ -80,7 +80,7 @@ def register_metadata_metrics(publisher: MetadataPublisher, quorum: Quorum, cloc
     applied("last-applied-record-offset", lambda: publisher.image.offset - 1)
     applied("last-applied-record-timestamp", lambda: publisher.applied_time_ms)
     applied("last-applied-record-lag-ms", lambda: _lag_ms(publisher, clock))
-    applied("metadata-load-error-count", lambda: 0)  # a record that cannot be read, or applied, stops the node
+    applied("metadata-load-error-count", lambda: 0)  # always 0: a record that cannot be read or applied stops the node
     applied("metadata-apply-error-count", lambda: 0)
     loader("CurrentMetadataVersion", lambda: publisher.image.features.get(METADATA_VERSION_FEATURE, 0))
     loader("CurrentControllerId", lambda: _id(publisher.leader_id))

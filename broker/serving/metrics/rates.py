@@ -15,7 +15,7 @@ Count = Callable[[], float]
 
 
 class Rate:
-    """The rate at which one count rises, per second."""
+    """The rate per second at which a count rises, over the last half minute."""
 
     __slots__ = ("_count", "_samples")
 
@@ -27,7 +27,7 @@ class Rate:
         self._samples.append((now_ns, self._count()))
 
     def __call__(self) -> float:
-        """Return the rate between the oldest and the newest sample; 0 before there are two."""
+        """Return the rate between the oldest and the newest sample; 0 if there are fewer than two samples."""
         if len(self._samples) < 2:
             return 0.0
         (since_ns, before), (until_ns, after) = self._samples[0], self._samples[-1]
@@ -42,7 +42,7 @@ class Rates:
         self._rates: list[Rate] = []
 
     def of(self, count: Count) -> Rate:
-        """Return the rate of this count."""
+        """Return the rate of `count`, a function that returns the current count."""
         rate = Rate(count)
         rate.sample(self._clock.monotonic_ns())
         self._rates.append(rate)
@@ -50,5 +50,5 @@ class Rates:
 
     def second_over(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        for rate in list(self._rates):  # a count may add rates
+        for rate in list(self._rates):  # calling a count may add rates
             rate.sample(now_ns)

@@ -1,4 +1,5 @@
-"""RequestMetrics: the requests that the listeners of this node served. Source: Kafka's RequestMetrics."""
+"""RequestMetrics: the metrics of the requests that the listeners of this node served. Source: Kafka's
+RequestMetrics."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ GROUP = "kafka.network"
 TYPE = "RequestMetrics"
 SERVER, SOCKETS = "kafka.server", "socket-server-metrics"
 SOFTWARE_MAX = 64
-"""Maximum number of client software names in metrics, because clients choose the names. All further names are counted
-as OTHER."""
+"""Maximum number of client software names in metrics. There is a limit because clients choose the names; all further
+names are counted as OTHER."""
 OTHER = "other"
 
 
 def register_request_metrics(meter: RequestMeter, metrics: Metrics) -> None:
-    """Register the metrics once, before the node serves."""
+    """Register the metrics of requests. Called once, before the node serves."""
 
     def requests() -> Labelled:
         return [({"request": name, "version": str(version)}, count) for name, version, count in meter.request_counts()]
@@ -38,7 +39,7 @@ def register_request_metrics(meter: RequestMeter, metrics: Metrics) -> None:
 
 
 def register_connections(meter: RequestMeter, metrics: Metrics) -> None:
-    """Register counts of open connections and of requests that wait, summed over the open connections."""
+    """Register the number of open connections and of requests that wait on them."""
     open_ones, channel = meter.connections, "RequestChannel"
 
     def by_listener(counts: Mapping[str, int]) -> Labelled:

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 LINES_PER_STEP = 200
 HISTOGRAM_COST = 20
-"""Cost of writing a histogram, in lines of text: its samples must be sorted if there are new ones."""
+"""Cost of writing a histogram, measured in lines of text; its samples must be sorted if there are new ones."""
 LABELS_KEPT_MAX = 1024
-"""Maximum number of label sets per name whose text is kept. If clients cause more label sets, the text of the others is
-built at each scrape."""
+"""Maximum number of label sets per name whose text is kept. The text of further label sets is built at each scrape."""
 TYPES = MappingProxyType({"counter": "counter", "gauge": "gauge", "summary": "summary", "info": "gauge"})
 
 
@@ -66,7 +65,7 @@ def _write_histogram(
 
 
 def _start(family: MetricFamily, name: str, tags: Tags, names: Names) -> str:
-    """Return name and labels of a line as text. The text is kept only in the `reporter` family, which most scrapes
+    """Return the text of a line's name and labels. The text is kept only in the `reporter` family, which most scrapes
     use."""
     start = family.starts.get(tags) if names is REPORTER else None
     if start is None:

@@ -1,5 +1,5 @@
-"""The meters of one topic, under Kafka's names. The hot path adds to their `count`; the totals over all topics are
-summed when they are read. Source: Kafka's BrokerTopicMetrics.
+"""The meters of one topic, under Kafka's names. The hot path adds to the `count` of each meter; the totals over all
+topics are summed when they are read. Source: Kafka's BrokerTopicMetrics.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TopicMetrics:
         return meters
 
     def forget(self, topic: str) -> None:
-        """Remove a topic that has no replica on this broker any more; its counts stay in the totals."""
+        """Remove a topic that no longer has a replica on this broker; its counts stay in the totals."""
         meters = self._topics.pop(topic, None)
         if meters is not None:
             for attribute, meter in meters.made.items():
@@ -91,8 +91,8 @@ class TopicMetrics:
                 self._metrics.remove(GROUP, TYPE, NAMES[attribute], topic=topic)
 
     def _totals(self) -> ScanSteps:
-        """Sum over the current and former topics. A topic that is removed during the sum counts once: its meters are
-        still read, and the counts that its removal adds to `_gone` are not."""
+        """Sum over the current and former topics. A topic that is removed during the sum is counted once: its meters
+        are still read, but the counts that its removal adds to `_gone` are ignored."""
         sums = self._gone.copy()
         for number, meters in enumerate(list(self._topics.values()), 1):
             for attribute, meter in meters.made.items():

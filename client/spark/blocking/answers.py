@@ -1,4 +1,4 @@
-"""Convert brokers' responses about topics and offsets to plain values, and build the requests. Does no I/O itself."""
+"""Convert brokers' responses about topics and offsets to Python values, and build the requests. Does no I/O itself."""
 
 from __future__ import annotations
 

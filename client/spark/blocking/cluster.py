@@ -41,7 +41,7 @@ from kraft.wire.error_codes import ErrorCode
 Found = TypeVar("Found")
 
 METADATA_TIMEOUT_MS = 2_000
-"""Milliseconds that one broker has to answer a request that any other broker can answer as well."""
+"""Milliseconds that one broker has to answer a request that every broker can answer."""
 TRY_MS_MIN = 100
 """Minimum timeout of one attempt in ms, however little of the call's timeout remains."""
 ATTEMPTS_MIN = 3

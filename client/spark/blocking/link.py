@@ -41,8 +41,8 @@ _CORRELATION_MASK = 0x7FFFFFFF
 _CONTEXTS = TlsContexts()
 
 NEWEST_HERE: Mapping[ApiKey, int] = MappingProxyType({ApiKey.END_TXN: 4})
-"""The newest version of an API that this client uses, where others of our clients use a newer one: the sink adds
-partitions to its transactions itself."""
+"""Newest version that this client uses of each API for which pykraft's async client uses a newer one. The newer EndTxn
+requires that leaders add partitions to transactions, but this client adds them itself."""
 
 
 class LinkFailed(OSError):

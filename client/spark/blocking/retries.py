@@ -27,7 +27,7 @@ MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 
 
 class ClusterUnreachable(OSError):
-    """No broker, or not the one that must answer, responded within the timeout.
+    """No broker responded within the timeout, or the only broker that can answer did not.
 
     The message names the bootstrap addresses, and the advertised addresses that failed. `why` lists how each address
     failed."""
@@ -84,12 +84,12 @@ class Pause:
 
     @property
     def left_ms(self) -> float:
-        """Time that remains of the timeout; negative after it."""
+        """Milliseconds that remain of the timeout; negative after it."""
         return self.total_ms - self.passed_ms
 
     def once_more(self) -> bool:
-        """Sleep before the next attempt, and return True. Return False at once if too little of the timeout remains for
-        another attempt."""
+        """Sleep until the next attempt is due, and return True. Return False at once if too little of the timeout
+        remains for another attempt."""
         if self.left_ms <= self._next_ms:
             return False
         time.sleep(self._next_ms / 1000)

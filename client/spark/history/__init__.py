@@ -3,7 +3,7 @@
 They are the cluster as of a past point (`asOfOffset`, `asOfTimestamp`), its changes (`metadata_events`,
 `metadata_diff`), and those columns of present tables that only the log has.
 
-`tables`, `events` and `diff` are plain functions on values; `network` and `points` read the log. May import
+`tables`, `events` and `diff` are functions without I/O; `network` and `points` read the log. May import
 kraft.client.metadata_log and everything below, never pyspark.
 """
 

@@ -139,4 +139,4 @@ _KINDS: Mapping[str, Callable[[tuple[str, ...], Any, Any], Iterator[Difference]]
         "features": _of_features,
     }
 )
-"""Part of the metadata, such as topics → function that makes the rows of its differences."""
+"""Function that makes the rows of differences, by the part of the metadata that it compares (such as topics)."""

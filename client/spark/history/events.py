@@ -157,7 +157,7 @@ class TopicNames:
                     self.names[event.topic_id] = event.name
 
     def of(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
-        """Return the names of these topic ids, without those of unknown topics."""
+        """Return the names of these topics by id. Topics that are not known are missing."""
         return {topic_id: self.names[topic_id] for topic_id in topic_ids if topic_id in self.names}
 
 

@@ -18,7 +18,7 @@ from kraft.image import BrokerRegistration, PartitionState
 NOT_CREATED = TopicCreation(-1, -1)
 """Creation values of a topic for which the log no longer has the creating event."""
 Values = Mapping[tuple[Any, ...], Mapping[str, Any]]
-"""Type: a row's key → column → value."""
+"""Type: values by row key, then by column."""
 
 
 def _ids(found: tuple[UUID, ...]) -> list[str | None]:

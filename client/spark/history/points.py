@@ -32,9 +32,9 @@ POINTS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """The available part of a log. `identity` is unique per log. `start` and `end` are the offsets of its first event
-    and of the next one. `base_offset` is the oldest offset for which an image can be built; None: the log's beginning
-    was replaced by a snapshot that is not available."""
+    """The available part of a log. `identity` is unique per log. `start` is the offset of its first event, `end` that
+    of the next event to be written. `base_offset` is the oldest offset for which an image can be built; None if the
+    log's beginning was replaced by a snapshot that is not available."""
 
     identity: str
     start: int

@@ -352,4 +352,4 @@ def rows_at(table: str, columns: tuple[str, ...], view: View, bounds: Bounds) ->
 
 
 def _null(row: Any) -> None:
-    """Return NULL, the value of a live column in a table as of the past."""
+    """Return NULL: a table as of the past has no values of columns that need requests to live brokers."""

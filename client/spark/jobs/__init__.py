@@ -1,4 +1,4 @@
-"""Synchronous: pipelines over a cluster, each a short file of plain PySpark that users can copy.
+"""Synchronous: pipelines over a cluster, each a short file of PySpark code that users can copy.
 
 `kraft spark run NAME` runs one; `registry` lists them with their options and loads nothing else. Each module has a
 function `run(spark, cluster, ...)`. `cluster` holds the options of `format("kraft")` that reach the cluster, such as

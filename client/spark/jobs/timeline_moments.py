@@ -15,8 +15,8 @@ COLUMNS = ("time", "source", "kind", "what", "topic", "partition", "broker_id", 
 NO_LEADER, UNCHANGED_LEADER = -1, -2
 """Values of the field `leader` of PartitionChangeRecord."""
 NEAR_MS = 2_000
-"""Maximum difference in ms from the median. Two clocks are aligned by changes that were recorded with both. Changes
-with a larger difference are ignored, because a node's clock may have been stepped."""
+"""Maximum difference in ms from the median. Two clocks are aligned by the changes that were recorded with both clocks.
+A change with a larger difference is ignored, because a node's clock may have been stepped."""
 QUIET = ("NoOp", "ProducerIds")
 """Types of metadata events that are left out of the timeline, because they say nothing about the cluster's behaviour.
 """
@@ -137,7 +137,7 @@ def _aware(moment: datetime) -> datetime:
 
 
 def at(began: datetime, column: str) -> Column:
-    """Return the time that many ms after the beginning of a chaos run."""
+    """Return a column with times: `began` plus the milliseconds in the given column."""
     return sf.timestamp_micros((sf.lit(round(began.timestamp() * 1e6)) + sf.col(column) * 1000).cast("bigint"))
 
 

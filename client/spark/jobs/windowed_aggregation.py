@@ -6,7 +6,8 @@
         total="get_json_object(CAST(value AS STRING), '$.amount')")
 
 A window is written once, when the watermark has passed its end, so no more records can count. Each result is a record.
-Its key is the group's, its value a JSON object with `window_start`, `window_end`, `key`, `count` and `total`.
+Its key is the key of the counted records. Its value is a JSON object with `window_start`, `window_end`, `key`, `count`
+and `total`.
 """
 
 from __future__ import annotations

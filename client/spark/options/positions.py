@@ -1,5 +1,5 @@
-"""Resolve the options about where a read begins and ends: which one of several has precedence, and which position it
-gives.
+"""Resolve the options for the positions at which a read begins and ends. If several options are given, one of them has
+precedence.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kraft.client.spark.settings import EARLIEST, EVERY_PARTITION, LATEST, Parti
 
 
 def starting_of(given: ParsedOptions, topics: TopicSelection, now_ms: int) -> Position | None:
-    """Return where the read begins, or None if no option says so. Times have precedence over offsets. One time for all
-    partitions has precedence over times per partition."""
+    """Return the position at which the read begins, or None if no option sets it. Times have precedence over offsets.
+    One time for all partitions has precedence over times per partition."""
     single = given.only_one("startingTimestamp", "since")
     if single == "since" and given.has("startingOffsetsByTimestamp"):
         raise OptionError("since and startingOffsetsByTimestamp are both given: give one of them")
@@ -29,8 +29,8 @@ def starting_of(given: ParsedOptions, topics: TopicSelection, now_ms: int) -> Po
 
 
 def ending_of(given: ParsedOptions, topics: TopicSelection, now_ms: int) -> Position | None:
-    """Return where a batch ends; None if no option says so, which means latest. Options have the same precedence as in
-    `starting_of`."""
+    """Return the position at which a batch ends; None if no option sets it, which means latest. Options have the same
+    precedence as in `starting_of`."""
     if given.has("endingTimestamp"):
         return Position(kind="timestamp", timestamp_ms=moment_ms(given.get("endingTimestamp"), now_ms))
     position = _of_maps(given, "endingOffsetsByTimestamp", "endingOffsets", topics)

@@ -153,8 +153,8 @@ def _when(given: ParsedOptions, prefix: str, now_ms: int) -> When | None:
 
 
 def _without_plain_start(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without a `startingOffsets` that is a plain number. Only metadata_events accepts it; for
-    topics it is not a valid value."""
+    """Return the options without a `startingOffsets` that is only a number. Such a value is valid only for
+    metadata_events, not for topics."""
     return {
         name: value
         for name, value in options.items()
@@ -173,11 +173,11 @@ def _table_start(given: ParsedOptions, options: Mapping[str, str], table: Table,
 
 
 def _with_plain_start(given: ParsedOptions, plain: str, table: Table) -> ParsedOptions:
-    """Replace a plain starting offset by the equal map of topic and partition to offset. Raises OptionError for tables
-    other than metadata_events."""
+    """Replace a `startingOffsets` that is only a number by the equal map of topic and partition to offset. Raises
+    OptionError for tables other than metadata_events."""
     option = next(one for one in OPTIONS if one.name == "startingOffsets")
     if table.name != _METADATA_EVENTS:
-        parse_option(option, plain)  # raises: a plain offset is valid only for a log with one partition
+        parse_option(option, plain)  # raises: a number alone is valid only for a log with one partition
     try:
         offset = number(0)(plain)
     except OptionValueError as problem:

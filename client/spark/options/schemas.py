@@ -1,4 +1,4 @@
-"""Determine the columns of a read: those declared to Spark, and which schemas of a user's own are accepted."""
+"""Determine the columns of a read: the schema that is declared to Spark, and the check of a user's schema."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, .
 
 
 def _is_nullable_inside(kind: Any) -> bool:
-    """Whether all elements, values and fields inside a type may be NULL. Every declared column allows that."""
+    """Whether elements, values and fields inside a type may all be NULL, as in every declared column."""
     if not (getattr(kind, "containsNull", True) and getattr(kind, "valueContainsNull", True)):
         return False
     inner = [getattr(kind, name) for name in ("elementType", "valueType") if hasattr(kind, name)]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Mark(NamedTuple):
-    """A parsed mark: the row from which a record was made, and the write that wrote it. A batch write has `batch_id` 0
-    and a query id of its own."""
+    """A parsed mark: the row from which a record was made, and the write that wrote it. For a batch write, `batch_id`
+    is 0 and the query id is unique to that write."""
 
     query_id: str
     batch_id: int

@@ -91,8 +91,8 @@ themselves (KIP-890), which requires EndTxn version 5."""
 
 
 class SyncProducer:
-    """The producer of one task. `transaction`: the transaction that all batches belong to; None: a plain idempotent
-    producer."""
+    """The producer of one task. `transaction`: the transaction that all batches belong to; if it is None, the producer
+    is idempotent but not transactional."""
 
     def __init__(
         self, cluster: SyncCluster, settings: SinkSettings, transaction: EnlistingTransaction | None = None
@@ -349,7 +349,7 @@ class SyncProducer:
 
     def _refresh(self) -> None:
         """Refresh the leaders in the metadata. Batches whose partition has a leader may be sent at once. While a
-        partition has none, the pauses between refreshes grow."""
+        partition has no leader, the pauses between refreshes grow."""
         self._metadata_wanted = False
         wanted = self._accumulator.partitions()
         try:
@@ -384,8 +384,8 @@ def acquire_identity(cluster: SyncCluster) -> ProducerIdentity:
 
 
 def _pause_ms(failures: int) -> int:
-    """Return the pause before the next retry: RETRY_BACKOFF_MS, doubled with each failure up to RETRY_BACKOFF_MS_MAX, ±
-    20 %."""
+    """Return the milliseconds to wait before the next retry: RETRY_BACKOFF_MS, doubled with each failure up to
+    RETRY_BACKOFF_MS_MAX, ± 20 %."""
     pause_ms = min(RETRY_BACKOFF_MS << min(max(failures, 0), 20), RETRY_BACKOFF_MS_MAX)
     return int(pause_ms * random.uniform(0.8, 1.2))
 

@@ -64,8 +64,8 @@ _Found = Mapping[TopicPartition, FoundOffset | KafkaError]
 async def request_ends(
     query: TableQuery, partitions: Iterable[TopicPartition], also: Iterable[str] = ()
 ) -> dict[TopicPartition, Ends]:
-    """Return the ends of these partitions. Only the offsets that the columns being read, or the columns in `also`, need
-    are requested."""
+    """Return the ends of these partitions. Only offsets that are needed for the columns being read, or for the columns
+    `also`, are requested."""
     read = query.columns | set(also)
     answers: list[_Found] = [{} for _ in _OFFSETS_REQUESTS]
     listed = list(partitions)

@@ -1,7 +1,8 @@
 """Spark's readers of tables: the choice of a table's reader, and the reader of tables that are read in one task.
 
-Spark pickles a reader between its planning workers and its tasks, so the reader holds plain values only. All filters
-are returned to Spark, which evaluates them on the rows. The reader uses them only to limit its requests to brokers.
+Spark pickles a reader between its planning workers and its tasks, so the reader holds only values that can be pickled.
+All filters are returned to Spark, which evaluates them on the rows. The reader uses them only to limit its requests to
+brokers.
 Source: pyspark.sql.datasource (Spark 4.2).
 """
 

@@ -13,8 +13,8 @@ from kraft.client.spark.state.request import Getter
 from kraft.client.spark.state.table_query import Family, TableQuery
 
 DEFAULT = "<default>"
-"""Name in place of the user, client id or IP address in a default quota, which applies to all without a quota of their
-own."""
+"""Name that stands for the user, client id or IP address in a default quota. A default quota applies to all users,
+client ids or addresses that have no quota themselves."""
 
 
 async def request_quotas(query: TableQuery) -> tuple[Quota, ...]:

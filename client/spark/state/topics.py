@@ -49,7 +49,7 @@ def partitions_of(query: TableQuery, topics: Iterable[TopicDescription]) -> Iter
 
 
 def with_leader(parts: Iterable[PartitionDescription]) -> list[TopicPartition]:
-    """Return those of the partitions that have a leader."""
+    """Return only the partitions that have a leader."""
     return [(part.topic, part.index) for part in parts if part.leader is not None]
 
 

@@ -15,8 +15,8 @@ class TableError(ValueError):
 
 
 class ColumnSource(Enum):
-    """Where a column's values come from: from Kafka's protocol, which any cluster serves, or from pykraft's metadata
-    log. In any other cluster, columns of the metadata log are NULL."""
+    """Source of a column's values: Kafka's protocol, which any cluster serves, or pykraft's metadata log. In a cluster
+    that is not pykraft, columns of the metadata log are NULL."""
 
     PROTOCOL = "protocol"
     LOG = "log"

@@ -50,8 +50,8 @@ class GroupCommits:
         self._warned: str | None = None
 
     def offer(self, offset: StreamOffset, note: str) -> None:
-        """Commit these offsets, with this note as metadata. If the last commit was less than a second ago, leave them
-        for a later `commit_waiting`."""
+        """Commit these offsets, with `note` as their metadata text. If the last commit was less than a second ago, keep
+        them for a later `commit_waiting`."""
         for tp, end in offset.ends.items():
             self._waiting[tp] = CommittedOffset(end, offset.epochs.get(tp, -1), note)
         self.commit_waiting()
@@ -97,5 +97,5 @@ class GroupCommits:
 
 
 def _is_same(new: CommittedOffset, old: CommittedOffset | None) -> bool:
-    """Whether a commit would change at most the note."""
+    """Whether two commits have the same offset; their metadata texts may differ."""
     return old is not None and new.offset == old.offset

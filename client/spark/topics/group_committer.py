@@ -46,8 +46,8 @@ class GroupCommitter(StreamingQueryListener):
     Commits are best effort: one that fails is logged."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str] | None = None) -> None:
-        """`options`: how to connect if brokers use TLS, with the names of a stream's options. Without them, the
-        addresses that a stream was given are used. Raises OptionError for invalid options."""
+        """`options`: options for the connection if brokers use TLS, with the names of a stream's options. Without them,
+        the addresses that a stream was given are used. Raises OptionError for invalid options."""
         self._spark = spark
         self._connection = None if options is None else parse_connection(options)
         self._clusters: dict[str, SyncCluster] = {}

@@ -46,8 +46,8 @@ FETCH_GRACE_MS = 5_000
 BEHIND_TRIES = 5
 """Number of retries if a log ends before the fetch position. A new leader may report a lower end for a moment."""
 EMPTY_ANSWERS = 3
-"""Number of consecutive responses without a batch after which the range counts as read. They count only if the whole
-range is readable by then: its last records were compacted away."""
+"""Number of consecutive responses without a batch after which the range counts as read, because its last records were
+compacted away. Only responses after the whole range has become readable count."""
 
 _MOVED_TOPIC = frozenset({ErrorCode.INCONSISTENT_TOPIC_ID, *RETRIABLE})
 
@@ -57,7 +57,7 @@ class NoProgress(Exception):
 
 
 class _RestOfRangeLost(Exception):
-    """The remaining records of the range are lost, and the loss has already been reported."""
+    """Internal signal that the remaining records of the range are lost and that the loss has been reported."""
 
 
 class RangeFetcher:

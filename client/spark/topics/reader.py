@@ -1,6 +1,7 @@
 """Spark's reader of topics as a batch, which plans on the driver and reads on the executors.
 
-Spark pickles the reader between its planning workers and its tasks, so the reader holds plain values only.
+Spark pickles the reader between its planning workers and its tasks, so the reader holds only values that can be
+pickled.
 Source: pyspark.sql.datasource (Spark 4.2).
 """
 

@@ -26,8 +26,8 @@ partition, or another topic id. A new leader, or a broker with old metadata, may
 
 
 class StreamEnds:
-    """What brokers last reported about a stream's partitions. `latest`: the newest end of each partition; empty before
-    the first response."""
+    """The state of a stream's partitions as brokers last reported it. `latest`: the newest end of each partition; empty
+    before the first response."""
 
     def __init__(self, cluster: SyncCluster, settings: TopicSettings) -> None:
         self.cluster = cluster
@@ -136,7 +136,7 @@ class StreamEnds:
         return any(at.offset != start.ends.get(tp) for tp, at in self.latest.items())
 
     def _refresh_topics(self, start: StreamOffset) -> None:
-        """Before a micro-batch is planned, request metadata of topics with changed ends, to find new leaders, new
+        """Request metadata of the topics with changed ends, before a micro-batch is planned, to find new leaders, new
         partitions and recreated topics."""
         if time.monotonic() - self.cluster.refreshed_at < FRESH_SECONDS:
             return

@@ -181,8 +181,8 @@ async def make_plans(admin: Admin, wanted: ResetRequest) -> Plans:
 async def _groups_there(admin: Admin, rows: Iterable[PlanRow]) -> tuple[str, ...]:
     """Return the existing consumer groups. Raise CommandFailed if a row names a group that does not exist.
 
-    Share groups and the groups of Connect's workers are left out, as they have no such offsets. So is the group with
-    the empty name, for which offsets cannot be committed."""
+    Share groups and the groups of Connect's workers are left out, because they have no such offsets. The group with the
+    empty name is left out too, because offsets cannot be committed for it."""
     there = tuple(
         one.group_id
         for one in await admin.groups.list()

@@ -96,8 +96,8 @@ def reply(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Spoil the responses to chosen requests: an error, no response, a delayed one, or a closed connection. A rule for
-    one topic spoils the whole request that names the topic."""
+    """Change the responses to chosen requests: an error, no response, a delayed response, or a closed connection. A
+    rule for one topic applies to the whole request that names the topic."""
     actions = {"error": error is not None, "drop": drop, "delay": delay_ms is not None, "close": close}
     chosen = [name for name, is_chosen in actions.items() if is_chosen]
     if len(chosen) != 1:

@@ -51,7 +51,7 @@ def addresses_json(cluster: LocalCluster) -> dict[str, str]:
 def show_until_end(cluster: LocalCluster, as_json: bool, *, is_temporary: bool) -> None:
     """Show the cluster until ctrl-C, SIGTERM, a `kraft down` from elsewhere, or the end of its last node. Then end the
     cluster, and report how each node ended. Raise CommandFailed if nodes have failed by themselves."""
-    # because a background job of a shell ignores SIGINT
+    # a background job of a shell ignores SIGINT, so it needs a handler here
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     is_interrupted = _show_to_the_end(cluster, as_json)
@@ -95,7 +95,7 @@ def _last_line(folder: Path) -> str:
 
 
 def _show_to_the_end(cluster: LocalCluster, as_json: bool) -> bool:
-    """Show the cluster until none of its nodes is running. Return whether an interrupt came first."""
+    """Show the cluster until none of its nodes is running. Return whether an interrupt ended the display earlier."""
     try:
         if as_json or not is_terminal(sys.stdout) or os.environ.get("TERM") == "dumb":
             announce(cluster, as_json, how_to_end="ctrl-C")

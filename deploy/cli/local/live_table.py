@@ -22,8 +22,8 @@ from kraft.deploy.launch.control import LocalCluster, NodeStatus
 
 REFRESH_SECONDS = 1.0
 ASK_MS_MAX = 3_000
-"""Timeout of each request. Each request has three attempts, each with another broker, so a paused or hanging broker
-delays it by a third of this."""
+"""Timeout of a request in ms. A request has three attempts, each at another broker, so a paused or hanging broker
+delays it by a third of this time."""
 
 _FAILURES = (ClusterUnreachable, *CONNECTION_FAILURES, KafkaError)
 _COLORS = MappingProxyType(
@@ -43,7 +43,7 @@ class ClusterState:
 @dataclass(slots=True)
 class LatestState:
     """The latest response from the cluster. `view` is None if no broker responded. `is_asked` is true once the first
-    attempt is over."""
+    request has succeeded or failed."""
 
     view: ClusterState | None = None
     is_asked: bool = False
@@ -63,7 +63,7 @@ async def _watch(cluster: LocalCluster) -> None:
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(_ask_again, admin, latest)
-        # The alternate screen is redrawn as a whole each time, so lines that a resize has wrapped leave no traces.
+        # The alternate screen is redrawn completely each time, so lines that a resize has wrapped leave no traces.
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
                 nodes = await trio.to_thread.run_sync(cluster.status)

@@ -90,7 +90,7 @@ async def carry_out(admin: Admin, plan: DrainPlan, throttle: int | None) -> None
 
 
 async def _lift(admin: Admin, broker: int) -> None:
-    """Remove the throttle that draining this broker has set, now or in an earlier, interrupted drain."""
+    """Remove the throttle that this drain, or an earlier drain of the same broker that was interrupted, has set."""
     from kraft.client.admin.reassign_throttle import remove_throttle, throttled_topics
 
     topics = await throttled_topics(admin, broker)

@@ -30,8 +30,8 @@ RECORDS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Where a read starts and ends. `start` is "earliest", "latest", an offset, or a negative number counted from the
-    end. Times are in ms and override offsets. The end is exclusive."""
+    """The range of a read. `start` is "earliest", "latest", an offset, or a negative number counted from the end. The
+    end is exclusive. Times are in ms and override offsets."""
 
     start: str | int = "earliest"
     end: int | None = None

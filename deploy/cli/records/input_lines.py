@@ -18,8 +18,8 @@ from kraft.deploy.cli.records.value_text import typed_bytes
 
 READ_BYTES_MAX = 1 << 16
 LINE_BYTES_MAX = 1 << 28
-"""Maximum length of an input line. It is more than brokers accept in a record, and small enough to hold in memory:
-input without line ends must not exhaust the memory."""
+"""Maximum length of an input line in bytes. It is more than brokers accept in a record, and small enough to hold in
+memory: input without line ends must not exhaust the memory."""
 TOO_LONG = f"longer than {LINE_BYTES_MAX >> 20} MiB, which is no record; --file sends a file as one"
 
 
@@ -68,7 +68,7 @@ async def records_of_files(paths: Sequence[Path], common: NewRecord) -> AsyncGen
 
 
 def line_reader(common: NewRecord, separator: str | None, null: str | None) -> Callable[[bytes], NewRecord]:
-    """Return a function that makes a record of a line: a value, or key, separator and value."""
+    """Return a function that converts a line to a record. A line has a value, or a key, a separator and a value."""
     mark = None if separator is None else typed_bytes(separator)
     none = None if null is None else typed_bytes(null)
 
@@ -85,7 +85,7 @@ def line_reader(common: NewRecord, separator: str | None, null: str | None) -> C
 
 
 def json_reader(common: NewRecord, keep_partitions: bool) -> Callable[[bytes], NewRecord]:
-    """Return a function that makes a record of a line of JSON."""
+    """Return a function that converts a line of JSON to a record."""
 
     def read(line: bytes) -> NewRecord:
         record = from_json(line)

@@ -201,8 +201,8 @@ async def _measure_produce(
 
 
 async def _await_reports(receive: Any, latencies: list[float]) -> None:
-    """Record the time of each acknowledgement. Acknowledgements are awaited in send order. With several partitions, an
-    early one is therefore recorded only after those of the records sent before."""
+    """Record the latency of each acknowledgement. Acknowledgements are awaited in send order, so one that arrives early
+    from another partition is recorded only after those of the records sent before."""
     async with receive:
         async for sent, delivery in receive:
             await delivery.wait()

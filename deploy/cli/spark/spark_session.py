@@ -99,8 +99,8 @@ def _started(master: str, settings: Mapping[str, str]) -> tuple[SparkSession, bo
 
 @contextmanager
 def _logs_aside() -> Iterator[None]:
-    """Redirect the logs of processes that are started in this block to a file, and print the file only if the start
-    fails. Spark's logs are for its operators, and failures of queries arrive as exceptions."""
+    """Redirect the logs of processes that are started in this block to a file. Print the file only if the start fails:
+    Spark's logs are for its operators, and failures of queries arrive as exceptions."""
     with TemporaryFile() as log:
         errors = os.dup(2)
         os.dup2(log.fileno(), 2)
@@ -168,7 +168,7 @@ def forget_query(connection: ClusterConnection, query_id: str, progress_topic: s
 
 @contextmanager
 def reading(spark: SparkSession, label: str) -> Iterator[None]:
-    """Draw Spark's progress on standard error while the context is open, if standard error is a terminal."""
+    """Draw the progress of a query on standard error while the context is open, if standard error is a terminal."""
     from kraft.deploy.cli.spark.progress_bar import draw_progress
 
     with draw_progress(spark, label):

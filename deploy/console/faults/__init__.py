@@ -1,5 +1,5 @@
-"""Async: the fault board of a local cluster. `board` is blocking and acts on nodes, `strip` is plain functions on
-values, `pages` serves the browser.
+"""Async: the fault board of a local cluster. `board` is blocking and acts on nodes, `strip` computes without I/O,
+`pages` serves the browser.
 """
 
 from kraft.deploy.console.faults.pages import routes

@@ -150,8 +150,8 @@ ACTIONS: Mapping[str, Callable[[LocalCluster, Mapping[str, str]], str]] = Mappin
 
 
 def _each_way(cluster: LocalCluster, node: int, peers: list[int], change: Callable[[FaultClient, int], None]) -> str:
-    """Change the links between a node and its peers in both directions, and return the changed links. The links of a
-    node can be changed only while it runs with fault control. Raise LaunchError if no link could be changed."""
+    """Apply `change` to the links between a node and its peers, in both directions. Return the changed links. The links
+    of a node can be changed only while it runs with fault control. Raise LaunchError if no link could be changed."""
     done, problem = [], None
     for here, there in [pair for peer in peers for pair in ((node, peer), (peer, node))]:
         try:

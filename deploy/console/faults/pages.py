@@ -19,7 +19,7 @@ from kraft.deploy.launch.errors import LaunchError
 
 SECTION = "Faults"
 STATES_MS = 500
-"""Interval between requests to the launcher for the node states, while a page shows them live."""
+"""Milliseconds between two requests to the launcher for the node states, while a page shows them live."""
 
 
 def routes() -> list[Route]:

@@ -1,5 +1,5 @@
-"""Async: the pages that show past states of the cluster. `timeline` and `views` are plain functions on values; `log`
-reads the metadata log, `pages` serves the browser.
+"""Async: the pages that show past states of the cluster. `timeline` and `views` compute without I/O; `log` reads the
+metadata log, `pages` serves the browser.
 """
 
 from kraft.deploy.console.history.pages import routes

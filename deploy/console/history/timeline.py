@@ -33,8 +33,8 @@ class Timeline:
         self.end_offset = base.offset
         self._entries: list[Entry] = []
         self._newest_ms: list[int] = []
-        """For each event, the latest time of it and all events before it. Times in a log can go back if the
-        controllers' clocks differ."""
+        """The latest time in ms of each event and all events before it. Times in a log can decrease if the controllers'
+        clocks differ."""
         self._checkpoints: list[tuple[int, MetadataImage]] = [(0, base)]
         self._recent: OrderedDict[int, MetadataImage] = OrderedDict()
 

@@ -1,4 +1,4 @@
-"""Async: the pages that show a topic's records. `decoding`, `avro`, `query` and `window` are plain functions on values.
+"""Async: the pages that show a topic's records. `decoding`, `avro`, `query` and `window` compute without I/O.
 `registry` queries a schema registry, `reading` queries a cluster, and `pages` serves the browser.
 """
 

@@ -23,12 +23,12 @@ OFFSET_MAX = (1 << 63) - 1
 MATCHED_BYTES_MAX = 65_536
 """Number of bytes of a key, value or header that a filter searches."""
 PATTERN_MS_MAX = 50
-"""Time limit for matching a regular expression against one text. It ends excessive backtracking."""
+"""Time limit in ms for matching a regular expression against one text. It ends excessive backtracking."""
 _AGO = re.compile(r"-(\d{1,9})([smhdw])")
 _SECONDS = MappingProxyType({"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800})
 
 Cursor = dict[int, int]
-"""Offset per partition."""
+"""Type: an offset per partition."""
 
 
 class BadQuery(Exception):
@@ -36,7 +36,7 @@ class BadQuery(Exception):
 
 
 class PageStart(StrEnum):
-    """Where a page of records starts."""
+    """Position at which a page of records starts."""
 
     END = "end"
     BEGIN = "begin"
@@ -183,7 +183,7 @@ def parse_time_ms(text: str, now_ms: int) -> int:
 
 
 def format_time(time_ms: int) -> str:
-    """Return UTC with milliseconds; empty for no time, and plain milliseconds beyond the year 9999."""
+    """Return a time in UTC with milliseconds; empty for None, and the number of milliseconds beyond the year 9999."""
     if time_ms < 0:
         return ""
     if time_ms > 253_402_300_799_000:

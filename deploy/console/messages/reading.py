@@ -22,7 +22,7 @@ from kraft.deploy.console.messages.window import (
 )
 
 READ_MS_MAX = 3_000
-"""Time limit for reading a page. When it ends, the page shows the records read so far."""
+"""Time limit in ms for reading a page. When it ends, the page shows the records read so far."""
 POLL_RECORDS = 500
 IDLE_MS = 200
 FETCH_BYTES_MAX = 8 * 1024 * 1024
@@ -32,7 +32,7 @@ FOLLOWED_PER_SECOND_MAX = 100
 """Maximum number of records shown per second when following; the number left out is shown."""
 FOLLOW_POLL_MS = 500
 TURN_MS = 20
-"""How long records are matched in one go before other tasks run."""
+"""Maximum milliseconds for which records are matched before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Reader:
 
     async def follow(self, query: Query, emit: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
         """Yield new records from the current end of the log on, endlessly. Each item has the records that match, and
-        the number of records left out. The first item has no records: it says that every record appended from now on
+        the number of records left out. The first item has no records: it shows that every record appended from now on
         will be yielded."""
         pattern = query.only.compiled()
         async with self.admin() as admin:

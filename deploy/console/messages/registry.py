@@ -21,7 +21,7 @@ SCHEMAS_MAX = 500
 SCHEMA_BYTES_MAX = 1_048_576
 REGISTRY_TIMEOUT_S = 3.0
 RETRY_S = 30.0
-"""Time before a failed schema is requested again."""
+"""Seconds before a schema that could not be fetched is requested again."""
 NEW_PER_PAGE_MAX = 20
 """Maximum number of unknown schema ids that are requested for one page. Bytes that are not Avro look like random schema
 ids."""

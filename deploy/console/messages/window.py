@@ -16,8 +16,8 @@ PARTITIONS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Offsets to read in each partition: from `starts` to `ends` (exclusive). If `is_backward` is true, the page shows
-    the newest matches, so the whole window is read. Otherwise reading stops when the page is full."""
+    """The offsets that a page reads in each partition: from `starts` to `ends` (exclusive). If `is_backward` is true,
+    the page shows the newest matches, so the whole window is read. Otherwise reading stops when the page is full."""
 
     starts: Cursor
     ends: Cursor
@@ -91,8 +91,9 @@ def page_of(
 
 
 def _begin(window: Window, dropped: Sequence[ConsumerRecord]) -> Cursor:
-    """Return the end offsets of the page before a page that was read backward. In a partition with records dropped from
-    that page, this is the offset after the last dropped record; in others it is the window's start."""
+    """Return the end offsets of the page that precedes a page read backward. If records of a partition were dropped
+    because the page is full, this is the offset after the last dropped record; otherwise it is the start of the window.
+    """
     begin = dict(window.starts)
     for record in dropped:
         begin[record.partition] = max(begin[record.partition], record.offset + 1)

@@ -36,8 +36,9 @@ SOURCES = MappingProxyType(
     }
 )
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.05, 2.0
-"""Poll interval, and maximum wait, until a broker reports a change. Brokers learn of a change a little later than the
-controller, and the next page reads from brokers. A broker that is slower than the maximum still shows the old value."""
+"""Seconds between two polls, and maximum seconds, until a broker reports a change. Brokers learn of a change a little
+later than the controller, and the next page reads from brokers. A broker that is slower than the maximum still shows
+the old value."""
 _MARKUP = re.compile(r"<[^>]*>")
 
 
@@ -58,7 +59,7 @@ class ConfigRow:
 
 
 def routes() -> list[Route]:
-    """Routes for the settings of a topic, of a broker, and (`all`) of all brokers."""
+    """Return the routes for the settings of a topic, of a broker, and (`all`) of all brokers."""
     return [
         Route("/topics/{name}/configs", topic_configs),
         Route("/topics/{name}/configs", alter_topic, methods=["POST"]),

@@ -111,5 +111,5 @@ def quorum_rows(snapshot: ClusterSnapshot) -> list[QuorumRow]:
 
 
 def caught_up(last_ms: int | None, now_ms: int) -> str:
-    """Return as text how long ago a replica was last caught up; – if the leader does not report it."""
+    """Return as text how long ago a replica was last caught up; a dash if the leader does not report it."""
     return "–" if last_ms is None or last_ms <= 0 else ago(max(0, now_ms - last_ms))

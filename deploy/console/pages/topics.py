@@ -21,8 +21,8 @@ from kraft.deploy.console.snapshot import STATES, ClusterSnapshot
 
 SECTION = "Topics"
 DETAIL_SECONDS_MAX = 1.5
-"""Time limit for requesting the offsets and sizes that a page shows. If it passes, for example because a broker is
-down, the page leaves them out."""
+"""Time limit in seconds for requesting the offsets and sizes that a page shows. If it passes, for example because a
+broker is down, the page leaves them out."""
 SORTS = ("name", "partitions", "problems")
 NUMBER_MAX = 2**31 - 1
 FACTOR_MAX = 2**15 - 1

@@ -1,4 +1,4 @@
-"""The node itself: roles, identity, the quorum, the metadata log, the controller's timers."""
+"""The node as a whole: roles, identity, the quorum, the metadata log, the controller's timers."""
 
 from __future__ import annotations
 

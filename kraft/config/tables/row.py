@@ -1,4 +1,4 @@
-"""Helpers to write the tables' rows: `key(name, TYPE, default, doc, validator, …)`."""
+"""Helper that writes one row of a table: `key(name, TYPE, default, doc, validator, …)`."""
 
 from __future__ import annotations
 

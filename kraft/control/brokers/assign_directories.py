@@ -1,12 +1,12 @@
 """AssignReplicasToDirs: a broker reports in which log directories its replicas are (KIP-858).
 
 A replica may be in no online directory (LOST): its log is damaged, or was in a directory that failed before the
-controller knew of it. It then leaves the ISR and the ELR, and another replica leads, because it may lack records below
-the high watermark. If no other replica can lead, it does not become leader as the last known leader either, because its
-folder may be empty: that is left to an unclean election.
+controller knew of it. Such a replica leaves the ISR and the ELR, and another replica is elected, because the lost one
+may lack records below the high watermark. If no other replica can lead, the partition has no leader: the lost replica's
+folder may be empty, so only an unclean election may choose it.
 
-A replica that is back in a directory joins the ISR like any other. If ISR and ELR are empty, it reports how far its log
-reaches. The only replica of a partition leads it again at once.
+A replica that is back in a directory joins the ISR like any other. If ISR and ELR are empty, its broker reports how far
+its log reaches. The only replica of a partition leads it again at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kraft.wire.error_codes import ErrorCode
 
 def decide_assign_directories(image: MetadataImage, context: Context, command: AssignReplicasToDirs) -> Decision:
     """Record the directories: the first 1,000 now, the others as a follow-up. Unknown topics, partitions and replicas
-    are skipped; the broker will learn from the metadata that they are gone."""
+    are skipped, because they were removed and the broker will learn that from the metadata."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=AssignReplicasToDirsReply(ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)

@@ -19,7 +19,8 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_offline_directories(image: MetadataImage, context: Context, command: HandleOfflineDirectories) -> Decision:
-    """Decide one slice. The last one records the remaining directories, and then the heartbeat is decided."""
+    """Decide one slice of the partitions in the offline directories. The last slice records which directories remain
+    online; the broker's heartbeat is decided after it."""
     heartbeat = command.heartbeat
     broker = image.brokers.get(heartbeat.broker_id)
     if broker is None or broker.broker_epoch != heartbeat.broker_epoch:

@@ -1,9 +1,9 @@
-"""Fencing, in slices: partition changes first, the fence record last.
+"""Fencing of brokers, in slices: partition changes first, the fence record last.
 
 Invariants: a target whose broker epoch or connection is no longer current when the plan begins is skipped (K2). Only an
 expired session may lead to an unclean election (K3). All targets of one plan are ineligible together, so that no
-partition moves from one dying broker to the next (M5, M6). Partitions that a target leads come first: their clients
-wait, while the other partitions only lack one replica.
+partition moves from one dying broker to the next (M5, M6). Partitions that a target leads come first, because their
+clients wait; the other partitions only lack one replica.
 Source: docs/decisions/05-fast-fencing.md#brokers, Kafka's ReplicationControlManager.
 """
 
@@ -19,7 +19,7 @@ from kraft.image.events import BrokerRegistrationChange, Event
 
 
 def decide_fence(image: MetadataImage, context: Context, command: FenceBrokers) -> Decision:
-    """Decide one slice of the plan. The last slice contains the fence records and the reply."""
+    """Decide one slice of a fence. The last slice contains the fence records and the reply."""
     targets = current_targets(image, context, command)
     if not targets:
         return Decision(reply=command.reply, depends_on=image.offset)

@@ -46,7 +46,7 @@ class BrokerControlState(Enum):
 
 
 def current_state(context: Context, broker: BrokerRegistration) -> BrokerControlState:
-    """Return the broker's state by the image and the running plans."""
+    """Return the broker's state, derived from the image and the running plans."""
     if broker.fenced:
         return BrokerControlState.FENCED
     if is_shutdown_in_progress(context, broker.broker_id):
@@ -98,7 +98,7 @@ def _may_stop(image: MetadataImage, context: Context, broker_id: int) -> bool:
 
 
 def lowest_active_offset(image: MetadataImage, context: Context) -> int:
-    """Return the lowest offset that an active broker has published; very high if no broker is active."""
+    """Return the lowest metadata offset that an active broker has published; a very high offset if none is active."""
     lowest = SHUTDOWN_UNDER_WAY
     for broker_id, broker in image.brokers.items():
         if broker.is_active and broker_id not in context.being_fenced:
@@ -158,8 +158,8 @@ def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, r
 def _controlled_shutdown(
     image: MetadataImage, context: Context, broker: BrokerRegistration, reply: BrokerHeartbeatReply
 ) -> Decision:
-    """Start the plan that removes the broker from all ISRs, with its first slice. It starts once, also after a change
-    of the active controller."""
+    """Start the plan that removes the broker from all ISRs, and decide its first slice. Do nothing if this controller
+    has already started the plan."""
     session = context.sessions.get(broker.broker_id)
     is_complete = broker.in_controlled_shutdown and session is not None and session.shutdown_offset is not None
     if is_complete or is_shutdown_in_progress(context, broker.broker_id):
@@ -170,8 +170,9 @@ def _controlled_shutdown(
 
 def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBroker) -> Decision:
     """Decide one slice of a controlled shutdown: remove the broker from every ISR. A partition with no other member
-    becomes leaderless. The last slice contains the record. The heartbeat is answered after the first slice: a stopping
-    broker repeats it, and takes a controller that is silent for too long for dead."""
+    becomes leaderless. The last slice contains the record. The heartbeat is answered after the first slice, because a
+    stopping broker assumes that a controller which does not answer for long is dead. The broker repeats its heartbeat
+    until the plan is complete."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=BrokerHeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
@@ -195,8 +196,8 @@ def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBr
 
 
 def decide_elect_leaderless(image: MetadataImage, context: Context, command: ElectLeaderless) -> Decision:
-    """Decide one slice of elections for partitions without a leader, or for the few recoverable ones that a heartbeat
-    reports."""
+    """Decide one slice of elections: for all partitions without a leader, or for the few recoverable ones that a
+    heartbeat reports."""
     if command.recoverable:
         events = elect_recoverable(image, context, command.recoverable)
         return Decision(events=tuple(events), reply=command.reply, depends_on=image.offset)

@@ -1,6 +1,7 @@
 """Fast failure detection: which brokers to suspect, which to probe, and which are proven dead. A pure state machine.
 
-The controller probes a broker whose connection ended, with Identify. Invariants:
+When a broker's connection ends, the controller probes the broker: it asks the process at the registered address which
+incarnation it is (request Identify). `ProbeOutcome` lists the results. Invariants:
 - For a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only in pairs: two such results
   at least 50 ms apart, with no heartbeat of this broker epoch in between. This holds only if this address has answered
   SAME for this broker epoch before (K1). SILENT proves nothing: the session timeout decides.
@@ -29,20 +30,23 @@ from kraft.control.commands import FenceTarget
 from kraft.image import Endpoint
 
 RESULTS_APART_MS = 50
-"""Minimum distance of two bad results that prove a death, and minimum distance of two probes of a broker."""
+"""Minimum milliseconds between two bad probe results that together prove a broker dead, and between two probes of one
+broker."""
 
 FIRST_REPROBE_MS = 50
 REPROBE_MS_MAX = 1_000
-"""Maximum delay between two probes of a suspect without proof. The delay starts at FIRST_REPROBE_MS and doubles."""
+"""Maximum milliseconds between two probes of a suspect that is not proven dead. The delay starts at FIRST_REPROBE_MS
+and doubles."""
 
 GATHER_MS = 20
-"""Milliseconds within which lost brokers are gathered, to be fenced in one plan."""
+"""Milliseconds during which brokers proven dead are collected, to be fenced in one plan."""
 
 CONNECT_GRACE_MS = 100
-"""Time that a new active controller gives brokers to connect before it suspects them."""
+"""Milliseconds that a new active controller gives brokers to connect before it suspects them."""
 
 STANDBY_RESULT_MS_MAX = 1_000
-"""Maximum age at which a standby's bad result still counts when the standby becomes active."""
+"""Maximum age in ms of a bad probe result that a standby controller has seen, for it to count once the standby is
+active."""
 
 PROBES_UNDER_WAY_MAX = 32
 
@@ -70,7 +74,7 @@ class ProbeOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerKnown:
-    """A new or changed registration of a broker was committed."""
+    """Input: a new or changed registration of a broker was committed."""
 
     broker_id: int
     broker_epoch: int
@@ -81,14 +85,14 @@ class BrokerKnown:
 
 @dataclass(frozen=True, slots=True)
 class BrokerForgotten:
-    """The registration of a broker was removed."""
+    """Input: the registration of a broker was removed."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
-    """A heartbeat of this broker epoch arrived on this connection."""
+    """Input: a heartbeat of this broker epoch arrived on this connection."""
 
     broker_id: int
     broker_epoch: int
@@ -97,7 +101,7 @@ class HeartbeatReceived:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnectionEnded:
-    """A connection of a broker ended; `closed_by_us` if this controller closed it."""
+    """Input: a connection of a broker ended; `closed_by_us` if this controller closed it."""
 
     connection_number: int
     closed_by_us: bool
@@ -115,7 +119,7 @@ class BecameStandby:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswered:
-    """A probe ended with this outcome."""
+    """Input: a probe ended with this outcome."""
 
     probe_id: int
     outcome: ProbeOutcome
@@ -123,7 +127,7 @@ class ProbeAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Input without an event: only time has passed."""
+    """Input: time has passed, and nothing else happened."""
 
 
 ProbeInput = (
@@ -139,7 +143,7 @@ ProbeInput = (
 
 
 class Probe(NamedTuple):
-    """A probe to send to this address. `incarnation_id` is the incarnation for which SAME counts."""
+    """A probe to send to this address. The answer counts as SAME if it comes from the incarnation `incarnation_id`."""
 
     probe_id: int
     broker_id: int
@@ -149,8 +153,8 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeActions:
-    """Actions of the controller, in this order: start the probes, fence the targets in one plan, and call again at
-    `deadline_ms`."""
+    """Actions that the controller must take, in this order: start the probes, fence the targets in one plan, and call
+    again at `deadline_ms`."""
 
     probes: tuple[Probe, ...] = ()
     fence: tuple[FenceTarget, ...] = ()
@@ -159,7 +163,7 @@ class ProbeActions:
 
 @dataclass(slots=True)
 class _Watch:
-    """State of one broker incarnation."""
+    """The failure detector's state of one broker incarnation."""
 
     broker_id: int
     broker_epoch: int
@@ -319,7 +323,7 @@ class Probing:
             watch.next_probe_ms = now_ms + FIRST_ANSWER_RETRY_MS
 
     def _judge(self, watch: _Watch, outcome: ProbeOutcome, now_ms: int) -> None:
-        """Take one more probe result of a suspect into account."""
+        """Evaluate one more probe result of a suspect."""
         if outcome is ProbeOutcome.SILENT:
             self._schedule_next_probe(watch, now_ms)
         elif outcome is not ProbeOutcome.OTHER and not watch.answered_same:
@@ -343,7 +347,7 @@ class Probing:
         return ProbeActions(probes=probes, fence=fence, deadline_ms=self._deadline(now_ms))
 
     def _due_probes(self, now_ms: int) -> tuple[Probe, ...]:
-        """Return the probes to start: suspects before brokers without a first answer."""
+        """Return the probes to start: of suspects first, then of brokers that have not answered yet."""
         due = [
             watch
             for _, watch in sorted(self._watches.items())
@@ -368,7 +372,8 @@ class Probing:
         return max(wanted, watch.last_probe_ms + RESULTS_APART_MS)
 
     def _due_fences(self, now_ms: int) -> tuple[FenceTarget, ...]:
-        """Return all brokers proven dead, once every suspect is proven dead or the first proof is 20 ms old."""
+        """Return all brokers proven dead, as soon as every suspect is proven dead or the oldest proof is 20 ms old;
+        until then, none."""
         proven = [
             watch
             for _, watch in sorted(self._watches.items())

@@ -12,7 +12,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_unregister_broker(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide UnregisterBroker in its newest version."""
+    """Decide an UnregisterBroker request of the newest version."""
     broker_id = command.request.broker_id
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         reply = _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)

@@ -29,7 +29,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 HAVE_CONFIGS = "Topics and brokers have configurations here."
 BROKER_ID_DIGITS_MAX = 10
-"""Maximum digits of a 32-bit number; Python refuses to parse very long ones."""
+"""Maximum digits of a broker id, a 32-bit number. Python refuses to parse very long numbers."""
 
 Values = Mapping[str, str]
 
@@ -40,7 +40,7 @@ class _Resource(NamedTuple):
 
 
 def decide_incremental_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide IncrementalAlterConfigs in its newest version."""
+    """Decide an IncrementalAlterConfigs request of the newest version."""
     events, results = _alter(image, context, command)
     if command.request.validate_only:
         events = []
@@ -96,7 +96,8 @@ def _alter_one(
 
 
 def _refuse_resource(context: Context, command: AdminRequest, resource: _Resource) -> Refusal | None:
-    """Check authorisation, then whether this kind of resource is known, then its name."""
+    """Return why no setting of this resource may be changed, or None. Authorisation is checked first, then the kind of
+    resource, then its name."""
     if resource.type == ConfigResourceType.TOPIC:
         if not context.authorize(command.requester, "ALTER_CONFIGS", "TOPIC", resource.name):
             return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
@@ -157,7 +158,8 @@ def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict
 def _changed_list(
     resource_type: ConfigResourceType, name: str, now: str | None, text: str, operation: int
 ) -> str | Refusal:
-    """Return a list after APPEND (no duplicates) or SUBTRACT. It starts from the key's default if it is not set."""
+    """Return the list after APPEND (no duplicates) or SUBTRACT, or why the operation is rejected. If the key is not
+    set, the operation applies to the key's default."""
     try:
         key = topic_key(name) if resource_type is ConfigResourceType.TOPIC else broker_key(name)
     except ConfigError as problem:

@@ -19,7 +19,7 @@ from kraft.wire.api_keys import ApiKey
 
 
 def decide_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide AlterConfigs in its newest version."""
+    """Decide an AlterConfigs request of the newest version."""
     incremental = messages.build(
         messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS),
         resources=[_incremental(image, resource) for resource in command.request.resources],

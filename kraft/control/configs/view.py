@@ -30,7 +30,8 @@ class DescribedConfig(NamedTuple):
 def describe_topic_configs(
     image: MetadataImage, context: Context, overrides: Mapping[str, str]
 ) -> tuple[DescribedConfig, ...]:
-    """Return all topic keys, by name, for a topic with these overrides."""
+    """Return the topic keys with their effective values, in the order of names, for a topic with these overrides.
+    Internal keys are included only if they are overridden."""
     layers = (
         (image.configs_of(ConfigResourceType.BROKER, str(context.config.node_id)), DYNAMIC_BROKER),
         (image.configs_of(ConfigResourceType.BROKER, ""), DYNAMIC_DEFAULT_BROKER),

@@ -37,8 +37,8 @@ class _Result(NamedTuple):
 
 
 def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide ElectLeaders in its newest version. A null list means all partitions; partitions that need no election are
-    then left out of the response."""
+    """Decide an ElectLeaders request of the newest version. A null list means all partitions; partitions that need no
+    election are then left out of the response."""
     request = command.request
     election = ELECTION_TYPES.get(request.election_type)
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
@@ -120,7 +120,7 @@ def decide_rebalance(image: MetadataImage, context: Context, command: RebalanceL
 
 
 def is_imbalanced(image: MetadataImage) -> bool:
-    """Return whether any partition is led by another than its preferred replica."""
+    """Return whether the leader of any partition is not its preferred replica."""
     return any(state.leader != state.replicas[0] for topic in image.topics for leaf in topic.leaves for state in leaf)
 
 
@@ -151,7 +151,7 @@ def _answer(image: MetadataImage, results: dict[str, list[_Result]], code: Error
 
 
 def elect_leaders_response(results: dict[str, list[Any]], code: ErrorCode) -> Any:
-    """Return the newest ElectLeadersResponse."""
+    """Return an ElectLeadersResponse of the newest version."""
     from datetime import timedelta
 
     from kio.schema.elect_leaders.v2 import response as kio

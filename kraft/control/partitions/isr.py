@@ -119,8 +119,8 @@ def refuse_proposal(
 
 
 def _is_placed(broker: BrokerRegistration, context: Context, state: PartitionState) -> bool:
-    """Return whether this broker's replica is in a log directory that is online and stays so. A replica that is in sync
-    already is removed by the plan for its offline directory, not by another change of its partition."""
+    """Return whether this broker's replica is in a log directory that is online and not going offline. Members that
+    join the ISR must be; a member that is in the ISR already is removed by the plan for its offline directory."""
     directory = state.directory_of(broker.broker_id)
     return directory is None or (directory not in context.directories_going_offline and broker.has_directory(directory))
 

@@ -44,7 +44,7 @@ class Eligibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTarget:
-    """The changes that a cause requests for a partition; None leaves a part unchanged."""
+    """The changes that a cause requests for a partition. A field that is None stays unchanged."""
 
     isr: Replicas | None = None
     replicas: Replicas | None = None
@@ -66,7 +66,7 @@ class _Elected(NamedTuple):
 
 @dataclass(slots=True)
 class _Draft:
-    """A partition during its change."""
+    """The fields of a partition while a change of it is computed."""
 
     isr: Replicas
     replicas: Replicas
@@ -120,9 +120,9 @@ def change_partition(
     return _difference(topic_id, partition_id, state, draft)
 
 
-def same_shape(state: PartitionState) -> object:
-    """Return whether the same cause changes two partitions of one image in the same way. Valid only while that image is
-    held: equal directories of one image are one object."""
+def change_key(state: PartitionState) -> object:
+    """Return a cache key: the same cause changes two partitions of one image in the same way if their keys are equal. A
+    key is valid only while that image is held, because it contains the identity of the shared directories."""
     return (
         state.replicas,
         state.isr,
@@ -168,7 +168,8 @@ def _complete_reassignment(draft: _Draft) -> None:
 
 
 def _keep_eligible(old: PartitionState, draft: _Draft, enough: int, unclean_restarted: frozenset[int]) -> None:
-    """Keep replicas eligible that left an ISR which is now too small, until they restart uncleanly."""
+    """While the ISR is below min.insync.replicas, put each replica that leaves it into the ELR, until the replica
+    restarts uncleanly."""
     if len(draft.isr) >= enough:
         draft.elr = draft.last_known_elr = ()
         return

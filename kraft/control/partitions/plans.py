@@ -26,9 +26,9 @@ from kraft.control.partitions.partition_change import (
     Election,
     Eligibility,
     PartitionTarget,
+    change_key,
     change_partition,
     for_partition,
-    same_shape,
 )
 from kraft.control.partitions.recovery import choose_furthest
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
@@ -37,14 +37,14 @@ from kraft.image.partitions import LEAF_MASK, LEAF_SHIFT, NO_LEADER
 
 
 class Slice(NamedTuple):
-    """The changes of one slice, and where the next begins (None: the end was reached)."""
+    """The changes of one slice, and the cursor of the next slice (None if this is the last)."""
 
     events: list[Event]
     cursor: Cursor | None
 
 
 class Located(NamedTuple):
-    """One partition with its topic and number."""
+    """A partition's state with its topic and partition number."""
 
     topic: TopicImage
     partition_id: int
@@ -172,8 +172,8 @@ def eligibility(
 
 
 class _ChangeCache:
-    """A cache of the changes of one decision: partitions in equal states change in the same way, so the change is
-    decided once. `target` is computed from the state and the replica whose log reaches furthest."""
+    """A cache of the changes of one decision. Partitions in equal states change in the same way, so each such change is
+    decided once. `target` computes a change's target from the state and the replica whose log reaches furthest."""
 
     def __init__(self, eligible: Eligibility, target: Callable[[PartitionState, int], PartitionTarget]) -> None:
         self._eligible = eligible
@@ -188,7 +188,7 @@ class _ChangeCache:
         how = (election, min_insync_replicas, furthest)
         same = (id(state), how)  # keyed by identity: the image keeps the states alive
         if same not in known:
-            shape = (same_shape(state), how)
+            shape = (change_key(state), how)
             if shape not in known:
                 known[shape] = change_partition(
                     topic.topic_id,
@@ -245,7 +245,7 @@ def leave_partitions(
 def partitions_where(
     image: MetadataImage, cursor: Cursor, holds: Callable[[PartitionState], bool]
 ) -> Iterator[Located | Cursor]:
-    """Yield the partitions from the cursor on whose state satisfies `holds`. Like partitions usually share one state
+    """Yield the partitions from the cursor on whose state satisfies `holds`. Equal partitions usually share one state
     object, so each state is checked once, and most leaves (blocks of partitions) are skipped as a whole. A cursor is
     yielded after every LEAVES_PER_SLICE_MAX leaves."""
     verdicts: dict[int, bool] = {}  # keyed by identity: the image keeps the states alive

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments and ListPartitionReassignments: moving replicas between brokers.
 
 While a reassignment runs, a partition's replicas are those of the target, followed by those to remove. New replicas
-join the in-sync set as any others. The change by which the in-sync set covers the target drops the others, in the one
-builder of partition changes. A target whose replicas are all in sync is therefore complete at once.
+join the in-sync set like any others. The change that makes the in-sync set cover the target also drops the other
+replicas (`partition_change`). A target whose replicas are all in sync is therefore complete at once.
 
 Invariants: no replica leaves the in-sync set before all of the target is in it (M15). Each partition succeeds or fails
 alone. A large request is decided in slices.
@@ -45,7 +45,7 @@ class _RequestedMove(NamedTuple):
 
 
 def decide_alter_reassignments(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide AlterPartitionReassignments in its newest version."""
+    """Decide an AlterPartitionReassignments request of the newest version."""
     request = command.request
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         return _refused(image, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
@@ -86,7 +86,7 @@ def _flattened(request: Any) -> Iterator[_RequestedMove]:
 
 
 class _Reassigner:
-    """Starts and cancels reassignments; has the data shared by the partitions of one slice."""
+    """Starts and cancels reassignments; holds the data that the partitions of one slice share."""
 
     def __init__(self, image: MetadataImage, context: Context, *, allow_factor_change: bool) -> None:
         self._image = image
@@ -128,7 +128,7 @@ class _Reassigner:
         return self._change(located, Election.ONLINE, target)
 
     def _directories(self, state: PartitionState, replicas: Replicas) -> tuple[UUID, ...]:
-        """Return the directories of the replicas; new ones get a directory of their broker in turn."""
+        """Return the directories of the replicas. New replicas get the directories of their broker in turn."""
         held = set(state.replicas)
         if not state.directories and held.issuperset(replicas):
             return ()

@@ -52,10 +52,10 @@ def choose_furthest(
 
 
 def _has_diverged(end: ReportedLogEnd, last: ReportedLogEnd) -> bool:
-    """Return whether this log diverged, by a newer epoch, from the last known leader's log below the present end of
-    that log. The last known leader was complete and has no record of that epoch there, so none of that epoch was
-    committed. A last known leader without records (-1: an emptied log may begin and end anywhere) proves nothing of the
-    kind."""
+    """Return whether the log `end` diverged from `last`, the log of the last known leader: its first epoch that is
+    newer than those of `last` starts below the end of `last`. The last known leader was complete and has no record of
+    that epoch there, so no record of that epoch was committed. If `last` has no records (-1), return False, because an
+    emptied log may begin and end anywhere."""
     if last.last_epoch < 0 or end.last_epoch <= last.last_epoch:
         return False
     turn = next((start for epoch, start in end.epochs if epoch > last.last_epoch), end.log_end_offset)
@@ -65,7 +65,7 @@ def _has_diverged(end: ReportedLogEnd, last: ReportedLogEnd) -> bool:
 def find_recoverable(
     image: MetadataImage, context: Context, partitions: Iterable[tuple[UUID, int]], may_lead: MayLead
 ) -> Iterator[tuple[UUID, int]]:
-    """Yield each of these partitions for which a replica can be elected by now, once."""
+    """Yield, once each, those of the given partitions for which a replica can be elected now."""
     for topic_id, partition_id in dict.fromkeys(partitions):
         topic = image.topics.get_by_id(topic_id)
         state = None if topic is None else topic.find(partition_id)

@@ -20,14 +20,14 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class Refusal(NamedTuple):
-    """Error for a part of a request."""
+    """Error code and text for one part of a request: a topic, a partition or a resource."""
 
     code: ErrorCode
     message: str | None
 
 
 class Assigned(NamedTuple):
-    """A new partition's replicas, and those of them that are active."""
+    """The replicas of a new partition, and those of them whose brokers are active."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -153,7 +153,8 @@ def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -
 def partition_events(
     brokers: BrokerSurvey, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
 ) -> list[Event]:
-    """Return the events that create partitions `first`, `first + 1`, … Like partitions share their values."""
+    """Return the events that create partitions `first`, `first + 1`, … Partitions with equal replicas share one
+    directory tuple."""
     turn = draw.below(1 << 16)
     placed: dict[tuple[tuple[int, ...], int], tuple[UUID, ...]] = {}
     events: list[Event] = []
@@ -168,8 +169,8 @@ def partition_events(
 
 
 def directory_for(image: MetadataImage, broker_id: int, turn: int) -> UUID:
-    """Return the broker's directories in turn. The controller thus always knows which partitions an offline directory
-    affects."""
+    """Return one of the broker's directories, chosen in turn. The controller assigns it so that it always knows which
+    partitions an offline directory affects."""
     return _in_turn(image.brokers[broker_id].log_dirs, turn)
 
 

@@ -3,9 +3,9 @@
 A large CreateTopics is decided in slices of whole topics, with other commands in between. A topic that is too large for
 one slice is decided in steps, with no other command between them (`drafts`).
 
-Invariants: a topic is created or rejected as a whole, each alone. Name and id are a bijection, and ids are never reused
-(M10). The first ISR holds the active replicas, in order of assignment, and is not empty. `validate_only` does
-everything but write.
+Invariants: each topic is created or rejected as a whole, and independently of the others. Name and id are a bijection,
+and ids are never reused (M10). The first ISR holds the active replicas, in order of assignment, and is not empty.
+`validate_only` does everything but write.
 Source: CreateTopicsRequest, DeleteTopicsRequest, Kafka's ReplicationControlManager,
 docs/decisions/20-steps-of-one-decision.md.
 """
@@ -59,7 +59,7 @@ class _Created(NamedTuple):
 
 
 def decide_create_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide CreateTopics in its newest version."""
+    """Decide a CreateTopics request of the newest version."""
     return decide_create_topics_slice(image, context, CreateTopicsSlice(asked=command))
 
 
@@ -130,7 +130,7 @@ def _partitions_wanted(context: Context, topic: Any) -> int:
 
 
 def _events_at_most(context: Context, request: Any) -> int:
-    """Return the maximum number of events of a request; rejected topics make it fewer."""
+    """Return an upper bound of the number of events of a request: rejected topics need no events."""
     default = context.config.integer("num.partitions")
     return sum(
         1 + len(topic.configs) + (len(topic.assignments) or max(0, topic.num_partitions) or default)
@@ -369,7 +369,7 @@ def _shown_configs(image: MetadataImage, context: Context, configs: Mapping[str,
 
 
 def decide_delete_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide DeleteTopics in its newest version: by name or by id, with one event each."""
+    """Decide a DeleteTopics request of the newest version: by name or by id, with one event for each topic."""
     request = command.request
     asked = [(topic.name, topic.topic_id) for topic in request.topics]
     times = Counter(asked)
@@ -400,7 +400,7 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
 
 
 def _naming_problem(name: str | None, topic_id: UUID | None, times: int) -> str | None:
-    """Return what is wrong with the way a request names a topic, or None."""
+    """Return what is wrong with the way in which a DeleteTopics request names a topic, or None."""
     if name is not None and topic_id is not None:
         return "You may not specify both topic name and topic id."
     if name is None and topic_id is None:

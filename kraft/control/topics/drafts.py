@@ -46,7 +46,7 @@ class TopicDraft:
 def extend_draft(
     image: MetadataImage, context: Context, brokers: BrokerSurvey, draft: TopicDraft, draw: Draw
 ) -> TopicDraft | Refusal:
-    """Return the draft with as many more partitions as one step takes."""
+    """Return the draft with more partitions placed: as many as one step may place."""
     more = min(EVENTS_PER_SLICE, draft.partitions - draft.placed)
     if draft.by_hand is None:
         assigned = assign_replicas(brokers, more, draft.replication_factor, draw, draft.held)

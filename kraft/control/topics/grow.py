@@ -33,7 +33,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_create_partitions(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """Decide CreatePartitions in its newest version; each topic succeeds or fails alone."""
+    """Decide a CreatePartitions request of the newest version; each topic succeeds or fails alone."""
     request = command.request
     if not request.validate_only and EVENTS_PER_SLICE < _growth(image, request) <= EVENTS_PER_COMMAND_MAX:
         return decide_create_partitions_slice(image, context, CreatePartitionsSlice(asked=command))
@@ -66,8 +66,7 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
 
 
 def _growth(image: MetadataImage, request: Any) -> int:
-    """Return the number of partitions that a request adds in all; 0 if some are assigned manually, or a topic is named
-    twice."""
+    """Return how many partitions a request adds in total; 0 if it assigns some manually, or names a topic twice."""
     if any(asked.assignments is not None for asked in request.topics):
         return 0
     if len({asked.name for asked in request.topics}) < len(request.topics):

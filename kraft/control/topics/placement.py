@@ -2,7 +2,7 @@
 
 Invariants: two replicas of a partition are never on one broker. The first replica is on an unfenced broker. Replicas
 use as many racks as possible, then as many hosts as possible. Within that, brokers get equally many leaders and
-replicas of a topic; ties go to the broker with the fewest replicas. Hosts are not in Kafka.
+replicas of a topic; ties go to the broker with the fewest replicas. Kafka does not consider hosts.
 Source: Kafka's StripedReplicaPlacer, docs/deviations.md.
 """
 

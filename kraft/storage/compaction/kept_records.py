@@ -39,8 +39,8 @@ class RecordCounts:
 
 
 class BatchFilter:
-    """The rule of one round. `cleaned_to`, a batch's end, is the end of the offset map; later batches are not
-    changed."""
+    """Decides which records one round keeps. `cleaned_to` is the end of a batch, where the offset map ends; later
+    batches are not changed."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class BatchFilter:
         return (yield from rewrite_batch(header, scan_batch(header, batch), horizon_ms=self._horizon_ms))
 
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Keeping:
-        """Decide about all records first, so that a batch that is unchanged or removed is not rewritten."""
+        """Return the batch with only the records that stay. All records are checked before any is rewritten."""
         has_horizon = header.has_delete_horizon
         expired = has_horizon and self._now_ms >= header.base_timestamp
         count, number, has_tombstone = 0, 0, False

@@ -1,8 +1,8 @@
 """The offset map of compaction: each key in the dirty part of a log, with its last offset.
 
-Its memory is bounded: when `is_full`, mapping stops and the next round continues from there. Keys are kept unchanged,
-and long ones as a digest of 64 bytes, which no short key can equal, because a collision would lose a record. Kafka
-keeps 16 bytes of MD5 per key. Source: Kafka's SkimpyOffsetMap, docs/deviations.md.
+Its memory is bounded: when `is_full`, mapping stops and the next round continues from there. Short keys are kept
+unchanged. A long key is kept as a digest of 64 bytes, which no short key can equal, because a collision would lose a
+record. Kafka keeps 16 bytes of MD5 per key. Source: Kafka's SkimpyOffsetMap, docs/deviations.md.
 """
 
 from __future__ import annotations

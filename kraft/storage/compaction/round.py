@@ -90,7 +90,7 @@ class CleaningRound:
 
     @property
     def is_current(self) -> bool:
-        """Return whether nothing was removed from either end of the log since the round began. On the loop."""
+        """Return whether nothing was removed from either end of the log since the round began. Call it on the loop."""
         log = self.log
         return log.truncations == self._truncations and log.segments[0].base_offset == self._begin
 

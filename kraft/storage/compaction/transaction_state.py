@@ -37,7 +37,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborting
 
     def on_marker(self, header: BatchHeader, marker: Marker) -> bool:
-        """Process a transaction's marker. Return whether the marker is all that remains of the transaction."""
+        """Process a transaction's marker. Return whether nothing else of the transaction remains in the log."""
         self._begin_up_to(header.last_offset)
         aborted = self._aborting.pop(header.producer_id, None)
         has_data = header.producer_id in self._seen

@@ -29,7 +29,7 @@ class OffsetIndex(IndexFile):
             return 0, None
         count = self.count_up_to(offset - self.base_offset, field=_OFFSET)
         found, position = self.entry(count - 1) if count else (0, 0)
-        # the first batch has none; lost sectors read as 0
+        # the first batch has no entry; an entry of zeros was on a lost sector
         return position, self.base_offset + found if position else None
 
     def floor_position(self, position: int) -> int:

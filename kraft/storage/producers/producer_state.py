@@ -2,7 +2,7 @@
 
 It follows from the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first checks
 (`check`, `check_marker`), then writes, then applies (`apply_batch`, `apply_marker`). A follower and recovery only
-apply. Verifications are not part of this state: they are the leader's own, and a rebuilt state has none.
+apply. Verifications exist only on the leader and are not part of this state.
 Source: KIP-98, KIP-360, KIP-890, Kafka's ProducerStateManager, docs/produce-checks.md#the-producer.
 """
 
@@ -52,7 +52,7 @@ class ProducerEntry:
         return self.txn_first_offset >= 0 and self.epoch == epoch
 
     def duplicate_of(self, header: BatchHeader) -> ProducerBatch | None:
-        """Return the kept batch that this one repeats."""
+        """Return the remembered batch of this producer that a batch with this header repeats, or None."""
         if header.producer_epoch == self.epoch:
             for batch in self.batches:
                 if batch[0] == header.base_sequence and batch[1] == header.last_sequence:
@@ -101,10 +101,12 @@ class ProducerStates:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, adds: bool, now_ms: int
     ) -> Verification | None:
-        """Begin to verify a transactional batch with this first sequence, or join the verification under way. Return
-        None if the transaction is open here, so that no question is needed. `now_ms` is wall clock.
+        """Begin to verify a transactional batch with this first sequence, or join the verification in progress. Return
+        None if the transaction is already open in this log, so that the coordinator need not be asked. `now_ms` is wall
+        clock.
 
-        AppendRefused with 47 if the epoch is older than one known here."""
+        Raises AppendRefused 47 (INVALID_PRODUCER_EPOCH) if the epoch is older than the producer's newest in this log.
+        """
         entry = self.entries.get(producer_id)
         if entry is not None:
             _check_epoch(producer_id, epoch, entry.epoch)
@@ -125,8 +127,8 @@ class ProducerStates:
     ) -> ProducerBatch | None:
         """Check that this data batch of a producer may be appended. Return None, or the batch that it duplicates.
 
-        A batch that opens a transaction needs the current verification. `header.producer_id` is not negative.
-        Otherwise AppendRefused with 47, 45 or 48."""
+        A batch that opens a transaction needs the current verification. `header.producer_id` is not negative. Raises
+        AppendRefused with 47 (INVALID_PRODUCER_EPOCH), 45 (OUT_OF_ORDER_SEQUENCE_NUMBER) or 48 (INVALID_TXN_STATE)."""
         entry = self.entries.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
@@ -181,7 +183,8 @@ class ProducerStates:
     def _check_unexpected(
         self, entry: ProducerEntry, header: BatchHeader, origin: AppendOrigin
     ) -> ProducerBatch | None:
-        """Check a batch that is not the expected next one: a duplicate, a new epoch, or a refusal."""
+        """Check a batch whose sequence is not the expected next one: it may be a duplicate, begin a new epoch, or be
+        rejected."""
         client = origin is AppendOrigin.CLIENT
         duplicate = entry.duplicate_of(header) if client else None
         if duplicate is not None:
@@ -193,7 +196,8 @@ class ProducerStates:
         return None
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0) -> None:
-        """Check that a leader may write this marker. AppendRefused with 47 or 52 if not.
+        """Check that a leader may write this marker. Otherwise raises AppendRefused with 47 (INVALID_PRODUCER_EPOCH) or
+        52 (TRANSACTION_COORDINATOR_FENCED).
 
         With transaction.version 2 a marker raises the epoch. One with the current epoch is a repetition of the last
         marker. If a transaction is open, that transaction is a later one, and the marker must not end it."""
@@ -216,7 +220,7 @@ class ProducerStates:
     # changes after a write
 
     def apply_batch(self, header: BatchHeader, base_offset: int) -> None:
-        """Apply a data batch with a producer id, which is in the log at `base_offset`."""
+        """Apply a data batch that has a producer id and is in the log at `base_offset`."""
         producer_id, epoch, delta = header.producer_id, header.producer_epoch, header.last_offset_delta
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -273,7 +277,7 @@ class ProducerStates:
             self._find_first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Make transactions stable that have their marker below the high watermark."""
+        """Make those transactions stable whose marker is below the high watermark."""
         if self._decided:
             self._decided = {first: last for first, last in self._decided.items() if last >= high_watermark}
             self._find_first_unstable()

@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Verification:
-    """One question to the coordinator. Batches of the same epoch that wait for it share it.
+    """One request to the coordinator, shared by the batches of one epoch that wait for its result.
 
     `adds`: the coordinator adds the partition to the transaction (transaction.version 2), instead of only verifying.
     `lowest_sequence`: the lowest first sequence of the batches that need it. `began_ms`: wall clock, for the expiry."""
@@ -27,5 +27,5 @@ class Verification:
 
 
 NOT_VERIFYING: Final = Verification(-1, 0, adds=False, began_ms=0)
-"""Passed by a caller that does not verify: transaction.partition.verification.enable is off, or a test. It permits
-every transaction."""
+"""Value for a caller that does not verify transactions, because transaction.partition.verification.enable is off or in
+a test. It permits every transaction."""

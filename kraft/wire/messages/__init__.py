@@ -61,7 +61,8 @@ fields; each may be None."""
 
 
 def newest_version(key: int) -> int:
-    """Return the newest supported version of this API, on either listener or as a client."""
+    """Return the newest version of this API that a broker's or a controller's listener serves, or that our clients
+    send."""
     api = ApiKey(key)
     return (BROKER_APIS.get(api) or CONTROLLER_APIS.get(api) or CLIENT_APIS[api]).max
 

@@ -20,7 +20,8 @@ each with whether it is an array."""
 
 
 def answered_errors(message: Any) -> Iterator[int]:
-    """Yield the code of each struct of `message` that has one. Parts encoded before the response are skipped."""
+    """Yield the error code of each struct of `message` that has one. Parts that were encoded before the response are
+    skipped."""
     cls: Any = type(message)
     has_error, nested = _plan(cls)
     if has_error:

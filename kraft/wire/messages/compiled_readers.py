@@ -35,7 +35,7 @@ from kraft.wire.varints import read_unsigned
 Read = Callable[[memoryview, int], tuple[Any, int]]
 
 SHARED_BYTES_MAX = 65_536
-"""Maximum size of an array that is cached."""
+"""Maximum size in bytes of an array that is cached."""
 
 
 def _duration(milliseconds: int) -> timedelta:

@@ -1,8 +1,8 @@
 """Values of Fetch requests and responses, for all versions from 4 to 18. The codecs are in `fetch` and
 `fetch_response`.
 
-Versions: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic ids, 15
-replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark.
+Each version adds: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic
+ids, 15 replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def plain_name(name: str) -> str:
 
 
 def named_partitions(api_key: int, version: int, body: Buffer) -> list[NamedPartition]:
-    """Return the partitions that a request names. Raises WireError if it does not parse."""
+    """Return the partitions that a request names. Raises WireError if the request does not parse."""
     if api_key >= FIRST_INTERNAL_KEY:
         return []
     if api_key == ApiKey.PRODUCE:

@@ -1,8 +1,8 @@
 """Produce, versions 3 to 13: hand-written codecs on raw buffers, for broker and client. The tests compare with kio.
 
 A request is parsed in place: `records` are views into the receive buffer. They are writable if the buffer is, so the
-leader patches the batch headers without a copy. Versions: 5 log start offset, 8 record errors, 9 flexible, 10 current
-leader and node endpoints (KIP-951), 13 topic ids instead of names.
+leader patches the batch headers without a copy. Each version adds: 5 log start offset, 8 record errors, 9 flexible, 10
+current leader and node endpoints (KIP-951), 13 topic ids instead of names.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def open_records(buffer: Buffer, position: int, header: BatchHeader, *, output_b
 
 
 def iter_opened(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> Iterator[bytes]:
-    """Yield the decompressed records piece by piece (`iter_decompressed`)."""
+    """Yield the decompressed records of the batch at `position`, piece by piece (`iter_decompressed`)."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise WireError(

@@ -1,8 +1,9 @@
 """Control records: transaction markers and the quorum's records.
 
-The quorum's are leader change, snapshot header and footer, kraft.version, and voters. The key is `version int16, type
-int16`. A reader treats a version below 0 as corrupt and a higher one as 0. It skips types that it does not know (`type`
-is None). Marker values are plain; the quorum's are flexible structs.
+The quorum's records are leader change, snapshot header and footer, kraft.version, and voters. The key is `version
+int16, type int16`. A reader treats a version below 0 as corrupt and a higher one as 0. It skips types that it does not
+know (`type` is None). The values of markers have a fixed layout; those of the quorum's records are structs in the
+flexible encoding.
 Source: KIP-98, KIP-595, KIP-630, KIP-853, Kafka's ControlRecordType.
 """
 

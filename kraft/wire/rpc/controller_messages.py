@@ -35,7 +35,8 @@ LOG_EPOCHS_MAX = 16
 LOG_ENDS_MAX = 500
 """Maximum rows in `log_ends` of a heartbeat; a controller needs some milliseconds for this many."""
 HEARTBEAT_BYTES_MAX = SMALL_BYTES_MAX + 5_000 * 64
-"""Maximum size of an encoded heartbeat: brokers of an earlier release sent ten times LOG_ENDS_MAX rows."""
+"""Maximum size of an encoded heartbeat. It permits ten times LOG_ENDS_MAX rows, which brokers of an earlier release
+sent."""
 ALTER_PARTITION_BYTES_MAX = 64 * 1024 * 1024
 FORWARD_BODY_BYTES_MAX = 100 * 1024 * 1024
 """Limit of a client's forwarded request, and of its response. Kafka's default of socket.request.max.bytes."""
@@ -157,7 +158,8 @@ class AlterPartitionResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirsRequest(RpcMessage):
-    """Log directories of this broker's replicas: (topic id, partition, directory id; 2: lost)."""
+    """Log directories of this broker's replicas, as (topic id, partition, directory id). Directory id 2 means that the
+    replica is lost."""
 
     api_key = InternalKey.ASSIGN_REPLICAS_TO_DIRS
     bytes_max = ALTER_PARTITION_BYTES_MAX

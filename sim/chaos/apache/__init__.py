@@ -1,1 +1,1 @@
-"""Synchronous: Apache Kafka's own processes: where its files are, and how nodes are laid out, formatted and started."""
+"""Synchronous: runs processes of Apache Kafka: finds Kafka's files, and lays out, formats and starts nodes."""

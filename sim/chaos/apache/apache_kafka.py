@@ -1,12 +1,12 @@
-"""ApacheKafka: a cluster of Apache Kafka's own processes that can be broken with the same methods as a cluster of
-pykraft's nodes.
+"""ApacheKafka: a cluster of Apache Kafka's processes that can be broken with the same methods as a cluster of pykraft's
+nodes.
 
     with ApacheKafka(find_libraries(), controllers=3, brokers=3) as kafka:
         kafka.kill(kafka.leader("orders"))
 
 Invariants: no other cluster uses its ports. No process and no file outlives the process that opened the cluster,
-however that process ends. Each kind of source has its own listener (see `kraft.sim.chaos.apache.kafka_layout`). The
-observer has a listener without a proxy.
+however that process ends. Clients, brokers and controllers each dial a listener that only they use (see
+`kraft.sim.chaos.apache.kafka_layout`). The observer has a listener without a proxy.
 
 Possible faults: kill -9, a clean stop, a pause, a rolling restart, and repeated restarts in quick succession (a
 stumble). Behind proxies (`ProxiedApacheKafka`) clients can also be cut off from one broker or from all, and brokers
@@ -60,8 +60,8 @@ small as those of pykraft's own test clusters. Everything else is Kafka's defaul
 
 class ApacheKafka(ForeignCluster):
     """A cluster of Apache Kafka's processes; see the module. `libraries` is the folder of Kafka's jars. `settings`
-    apply to every node. `jvm` are Java options used instead of those in Kafka's start scripts. `combined` counts nodes
-    with both roles; it excludes `controllers` and `brokers`."""
+    apply to every node. `jvm` are Java options used instead of those in Kafka's start scripts. `combined` is the number
+    of nodes with both roles; if it is given, `controllers` and `brokers` must not be."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = PROCESS_KINDS
     no_rules: ClassVar[str] = "requests to Apache Kafka cannot be tampered with: it has no hook for faults of requests"

@@ -1,7 +1,8 @@
-"""KafkaNodes: the processes of an Apache Kafka cluster in one folder. As with our own launcher, each node has a folder
-with its `pid`, its properties and its log.
+"""KafkaNodes: the processes of an Apache Kafka cluster in one folder. Each node has a folder with its `pid`, its
+properties and its log, as a node that `kraft up` starts has.
 
-Invariant: no process outlives the process that started it, however that one ends; see `kraft.sim.chaos.hosts.leash`.
+Invariant: no process outlives the process that started it, however the starting process ends; see
+`kraft.sim.chaos.hosts.leash`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _POLL_SECONDS = 0.005
 
 class KafkaNodes:
     """Processes of an Apache Kafka cluster; see the module. `jvm` are Java options used instead of those in Kafka's
-    start scripts. A caller that passes its own `leash` must release it. Methods raise ClusterError if a node cannot do
-    what is requested."""
+    start scripts. `leash` is the process that ends the nodes if this process is killed; a caller that passes one must
+    release it. Methods raise ClusterError if a node cannot do what is requested."""
 
     def __init__(
         self,

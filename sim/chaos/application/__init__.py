@@ -1,3 +1,3 @@
-"""Async: the user's own program as the workload of a run, and an observer that records from outside what the program
-did to its topics.
+"""Async: the user's own program as the workload of a run, and an outside observer that records what the program did to
+its topics.
 """

@@ -97,8 +97,8 @@ class ApplicationEnd:
 
 class Application:
     """A running program; see the module. `now_ms` is the run's clock. `environment` is added to this process's
-    environment. `warden`, if given, ends the program when this process is killed. Entering raises ProgramNotFound if
-    the command cannot be started."""
+    environment. `warden`, if given, is the cleanup process that ends the program when this process is killed. Entering
+    raises ProgramNotFound if the command cannot be started."""
 
     def __init__(
         self,
@@ -111,9 +111,10 @@ class Application:
         warden: Warden | None = None,
     ) -> None:
         self.output: list[OutputLine] = []
-        """Its output lines in order: up to LINES_MAX lines and BYTES_MAX bytes, and the last LAST_LINES."""
+        """Output lines of the program, in order: the first lines up to LINES_MAX lines and BYTES_MAX bytes, and then,
+        once the program has ended, the last LAST_LINES."""
         self.end: ApplicationEnd | None = None
-        """How it ended; None while it is running."""
+        """How the program ended; None while it is running."""
         self._command = with_bootstrap(command, bootstrap)
         self._environment = {**os.environ, **bootstrap_environment(bootstrap), **(environment or {})}
         self._now_ms = now_ms

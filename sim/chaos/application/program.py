@@ -73,8 +73,8 @@ def not_startable(name: str, problem: OSError) -> ProgramNotFound:
 
 
 def hold_program(warden: Warden, pid: int, poll: Callable[[], int | None]) -> HeldResource | None:
-    """Register this program and its descendants with the warden, which ends them if this process is killed. Return None
-    if `poll` shows that the program has ended already."""
+    """Register this program and its descendants with the cleanup process (warden), which ends them if this process is
+    killed. Return the registered resource, or None if `poll` shows that the program has already ended."""
     try:
         return warden.process(pid)
     except WardenError:

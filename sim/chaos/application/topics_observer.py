@@ -59,7 +59,7 @@ partition at the end."""
 FINISH_TIMEOUT_MS = 60_000
 """Timeout of each of the two last reads: from the replicas, and by the final reader."""
 QUIET_MS = 1_200
-"""The final reader counts as having reached the end when it has received no record for this long."""
+"""Milliseconds without a record after which the final reader counts as having reached the end."""
 SHOWN_BYTES_MAX = 60
 
 _FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError, WireError)
@@ -174,8 +174,8 @@ class TopicsObserver:
         return not topic.is_internal and not topic.name.startswith("__") and topic.name not in self._ignored
 
     async def _read_along(self) -> None:
-        """Read the requested partitions from where the last read stopped. Returns when there are none, or RECORDS_MAX
-        is reached."""
+        """Read the requested partitions from where the last read stopped. Returns when no partition is requested, or
+        RECORDS_MAX is reached."""
         assigned: frozenset[TopicPartition] = frozenset()
         async with self._consumer(OUTSIDE_READER) as consumer:
             while self._wanted and self.read_along < RECORDS_MAX:
@@ -353,7 +353,7 @@ class TopicsObserver:
         return records
 
     def _write(self, process: str, f: Function, **values: Any) -> None:
-        """Write an operation to the history that was carried out earlier."""
+        """Write an operation that was carried out earlier to the history."""
         self._history.complete(self._history.invoke(process, f), HistoryEventType.OK, **values)
 
     def _admin(self) -> Admin:

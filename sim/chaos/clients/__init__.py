@@ -1,7 +1,8 @@
-"""Async: the clients that carry out a workload: ours, confluent-kafka and kafka-python behind one interface.
+"""Async: the clients that carry out a workload: pykraft's client, confluent-kafka and kafka-python, behind one
+interface.
 
-Workloads are written once against this interface. Our client also runs in a simulated world; the other libraries run in
-threads.
+Workloads are written once against this interface. pykraft's client also runs in a simulated world; confluent-kafka and
+kafka-python run in threads.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class OperationFailed(Exception):
 
 
 class WorkloadProducer(Protocol):
-    """One producer of the library."""
+    """A producer of a workload, in one of the client libraries."""
 
     async def send(self, place: Place, value: bytes) -> int:
         """Send one record, wait for its acknowledgement and return its offset. The offset is -1 where the library does
@@ -65,7 +66,7 @@ class WorkloadProducer(Protocol):
 
 
 class WorkloadConsumer(Protocol):
-    """One consumer of the library, without auto commit."""
+    """A consumer of a workload, in one of the client libraries, without auto commit."""
 
     async def assign(self, places: Sequence[Place]) -> None:
         """Read these partitions from their beginning. Raises OperationFailed."""
@@ -104,7 +105,7 @@ class WorkloadConsumer(Protocol):
 
 
 class WorkloadAdmin(Protocol):
-    """Admin operations of the workloads."""
+    """Admin client of a workload, in one of the client libraries."""
 
     async def create_topic(self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> str:
         """Create a topic and return its id in hexadecimal, "" where the library does not return it. Raises

@@ -25,7 +25,7 @@ class ClientThread:
 
     def __init__(self, name: str) -> None:
         self.is_closing = threading.Event()
-        """Set when the client is to be closed: calls in progress should end."""
+        """Event that is set when the client is to be closed; calls in progress should then end."""
         self._calls: SimpleQueue[_ThreadCall[Any] | None] = SimpleQueue()
         self._ended = trio.Event()
         self._token = trio.lowlevel.current_trio_token()

@@ -41,7 +41,7 @@ ADMIN_TIMEOUT_S = 10.0
 RECORDS_MAX = 500
 """Maximum records of one poll."""
 DELIVERY_GRACE_S = 10.0
-"""How long after its delivery timeout librdkafka may report the expiry."""
+"""Seconds after a delivery timeout within which librdkafka reports the expiry."""
 PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
 """Connection errors that a consumer reports although it continues."""
 
@@ -57,7 +57,7 @@ def _common(bootstrap: str, client_id: str) -> dict[str, Any]:
 
 
 class ConfluentProducer:
-    """A `confluent_kafka.Producer`."""
+    """Producer of a workload that uses `confluent_kafka.Producer`."""
 
     def __init__(self, bootstrap: str, client_id: str, settings: ProducerSettings) -> None:
         self._timeout_s = settings.delivery_timeout_ms / 1000 + DELIVERY_GRACE_S
@@ -108,7 +108,7 @@ class ConfluentProducer:
 
 
 class ConfluentConsumer:
-    """A `confluent_kafka.Consumer`."""
+    """Consumer of a workload that uses `confluent_kafka.Consumer`."""
 
     def __init__(self, bootstrap: str, client_id: str, group: str | None) -> None:
         self._consumer: Any = Consumer(
@@ -242,7 +242,7 @@ class ConfluentConsumer:
 
 
 class ConfluentAdmin:
-    """A `confluent_kafka.admin.AdminClient`."""
+    """Admin client of a workload that uses `confluent_kafka.admin.AdminClient`."""
 
     def __init__(self, bootstrap: str, client_id: str) -> None:
         self._admin: Any = AdminClient(_common(bootstrap, client_id))
@@ -292,7 +292,7 @@ class ConfluentAdmin:
 
 
 class ConfluentLibrary:
-    """confluent-kafka: `--client confluent-kafka`."""
+    """The client library confluent-kafka: `--client confluent-kafka`."""
 
     name = "confluent-kafka"
 

@@ -39,7 +39,7 @@ HEARTBEAT_INTERVAL_MS = 1_000
 ADMIN_TIMEOUT_MS = 10_000
 CLOSE_TIMEOUT_MS = 2_000
 DELIVERY_GRACE_S = 10.0
-"""How long after its delivery timeout the library may report the expiry."""
+"""Seconds after a delivery timeout within which the library reports the expiry."""
 
 Found = TypeVar("Found")
 
@@ -54,7 +54,7 @@ def _common(bootstrap: str, client_id: str) -> dict[str, Any]:
 
 
 class KafkaPythonProducer:
-    """A `kafka.KafkaProducer`. Call `open` first."""
+    """Producer of a workload that uses `kafka.KafkaProducer`. Call `open` first."""
 
     def __init__(self, client_id: str, settings: ProducerSettings) -> None:
         self._timeout_s = settings.delivery_timeout_ms / 1000 + DELIVERY_GRACE_S
@@ -104,7 +104,7 @@ class KafkaPythonProducer:
 
 
 class KafkaPythonConsumer:
-    """A `kafka.KafkaConsumer`. Call `open` first."""
+    """Consumer of a workload that uses `kafka.KafkaConsumer`. Call `open` first."""
 
     def __init__(self, client_id: str, group: str | None) -> None:
         self._client_id = client_id
@@ -206,7 +206,7 @@ class KafkaPythonConsumer:
 
 
 class KafkaPythonAdmin:
-    """A `kafka.KafkaAdminClient`. Call `open` first."""
+    """Admin client of a workload that uses `kafka.KafkaAdminClient`. Call `open` first."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -257,7 +257,7 @@ class KafkaPythonAdmin:
 
 
 class KafkaPythonLibrary:
-    """kafka-python: `--client kafka-python`."""
+    """The client library kafka-python: `--client kafka-python`."""
 
     name = "kafka-python"
 

@@ -1,4 +1,4 @@
-"""Our own client as a workload's library. It also runs in a simulated world: it has no threads and reads no clock.
+"""pykraft's client as a workload's library. It also runs in a simulated world: it has no threads and reads no clock.
 
 Settings that differ from the client's defaults:
 - `acks`, `enable_idempotence`, `delivery_timeout_ms` and `request_timeout_ms` come from the workload.
@@ -36,7 +36,7 @@ class _Abandoned(Exception):
 
 
 class KraftProducer:
-    """A `kraft.client.Producer`."""
+    """Producer of a workload that uses `kraft.client.Producer`."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -71,7 +71,7 @@ class _Counted(RebalanceListener):
 
 
 class KraftConsumer:
-    """A `kraft.client.Consumer`."""
+    """Consumer of a workload that uses `kraft.client.Consumer`."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -123,7 +123,7 @@ class KraftConsumer:
 
 
 class KraftAdmin:
-    """A `kraft.client.admin.Admin`."""
+    """Admin client of a workload that uses `kraft.client.admin.Admin`."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -156,8 +156,8 @@ class KraftAdmin:
 
 
 class KraftLibrary:
-    """Our own client: `--client kraft`. `seam` is the clients' interface to the outside world; by default the current
-    one."""
+    """pykraft's client: `--client kraft`. `seam` is the clients' interface to the outside world (default: the current
+    seam)."""
 
     name = "kraft"
 

@@ -77,7 +77,7 @@ librdkafka's own."""
 
 def send_failed(error: str, *, is_certain: bool = False) -> OperationFailed:
     """Return the outcome of a send with this error. `is_certain`: the library knows that no attempt can have appended
-    it."""
+    the record."""
     return _failed(is_certain or error in SEND_REFUSED, error)
 
 

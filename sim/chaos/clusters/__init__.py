@@ -1,3 +1,3 @@
-"""Synchronous: the clusters that a run injects faults into: our own nodes behind proxies or in namespaces, and a
-cluster that the user brings.
+"""Synchronous: the clusters that a run injects faults into: pykraft nodes behind proxies or in namespaces, and clusters
+that a user provides.
 """

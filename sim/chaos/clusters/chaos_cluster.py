@@ -1,12 +1,13 @@
-"""ChaosCluster: our own nodes as processes, with a proxy on every directed link between nodes and from clients.
+"""ChaosCluster: pykraft nodes as processes, with a proxy on every directed link between nodes and from clients.
 
 Every node dials every other node through a separate proxy (`kraft.dial.map`). Clients reach each broker through one
 proxy, whose address the listener CLIENTS advertises. So a link can be cut, slowed or reset in each direction, and no
 traffic bypasses it; `direct_servers` is for the observer only. When a node is down, its proxies are down as well: dials
 to it are refused, as by the kernel of its host.
 
-Invariant: nothing outlives this object's process: the warden ends the nodes and the proxies, and removes everything
-else that was created. It kills the nodes: a clean stop takes long where links are cut and nodes are frozen.
+Invariant: nothing outlives this object's process: a cleanup process (the warden) ends the nodes and the proxies, and
+removes everything else that was created. It kills the nodes, because a clean stop takes long where links are cut and
+nodes are frozen.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ _POLL_SECONDS = 0.05
 NODE_LOGS = "nodes"
 """Folder of the nodes' logs in a run folder."""
 Link = tuple[int, int]
-"""The source, which dials, and the target."""
+"""A directed link: the source node, which dials, and the target node."""
 FAULT_KINDS = (*EVERYWHERE, plan.CLIENTS_CUT, *plan.TOXIC_KINDS, *host_faults.KINDS)
 ENDING_KINDS = (plan.RESET, plan.BYTE_LIMIT, plan.TIMEOUT, plan.RESET_PEER)
 """Kinds of faults that end connections. The run counts ended connections as evidence for them."""
 
 
 class ChaosCluster(KafkaCluster):
-    """A cluster behind proxies; see the module. `folder` is where proxies and hosts keep their files. The warden cleans
-    up all of it."""
+    """A cluster behind proxies; see the module. `folder` is where proxies and hosts keep their files. The cleanup
+    process (warden) removes all of it."""
 
     def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden, kinds: Collection[str] = ()) -> None:
         """Prepare the cluster for `kinds`, the kinds of faults that need preparation and must be possible."""
@@ -84,7 +85,8 @@ class ChaosCluster(KafkaCluster):
         self._toxics: dict[Link, dict[str, Toxic]] = {}
         """Link → kind of fault → its toxic, for faults that no LinkQuality can express."""
         self._broken: dict[Link, tuple[str | None, ByteConditions]] = {}
-        """Each link that has a fault → the manner of its cut, and the conditions of its bytes."""
+        """Map from each link with a fault to the manner in which it is cut (None: not cut) and its latency and limits.
+        """
 
     @property
     def fault_kinds(self) -> tuple[str, ...]:  # type: ignore[override]  # depends on what was prepared
@@ -113,8 +115,9 @@ class ChaosCluster(KafkaCluster):
         return replace(zygote, wait=lambda: self._wait_zygote(zygote))
 
     def _wait_zygote(self, zygote: ZygoteStart) -> None:
-        """Wait until the zygote has ended. It ends when its connection closes, but first stops its nodes cleanly, which
-        takes long while a cluster starts. So nodes are killed as soon as they appear."""
+        """Wait until the process that forks the nodes (the zygote) has ended. It ends when its connection closes, but
+        first stops its nodes cleanly, which takes long while a cluster starts. So nodes are killed as soon as they
+        appear."""
         identity = identify(zygote.pid)
         while identity is not None and identity.is_alive:
             for node in self.node_ids:
@@ -147,7 +150,7 @@ class ChaosCluster(KafkaCluster):
             format_first_voters(folder, self._cluster_id, controllers)
 
     def _start_failed(self, folder: ClusterFolder) -> None:
-        """Keep the nodes' logs, which show the cause."""
+        """After a failed start, keep the nodes' logs, which show the cause."""
         kept = self._files / NODE_LOGS
         kept.mkdir(exist_ok=True)
         for node in self.node_ids:
@@ -334,8 +337,8 @@ class ChaosCluster(KafkaCluster):
         return super().begin_fault(fault)
 
     def _begin_toxic(self, fault: Fault) -> Callable[[], None] | None:
-        """Add the fault's toxic to its links; None if one of them already has a fault of this kind."""
-        links, toxic = self._links_that_fare_badly(fault), toxic_of(fault)
+        """Add the fault's toxic to its links; return None if one of the links already has a fault of this kind."""
+        links, toxic = self._degraded_links(fault), toxic_of(fault)
         if any(fault.kind in self._toxics.get(link, ()) for link in links):
             return None
         for link in links:

@@ -37,7 +37,7 @@ def _of_kind(fault: Fault) -> Toxic:
 
 
 def way_of(quality: LinkQuality) -> ByteConditions:
-    """Convert a link quality to the conditions of the bytes that flow over the link."""
+    """Convert a link quality to the latency and limits that a proxy applies to the bytes of one direction."""
     return ByteConditions(
         latency_ms=quality.latency_ms,
         jitter_ms=quality.jitter_ms,

@@ -15,7 +15,7 @@ from kraft.wire.reply_policy import ReplyRule
 
 
 class ForeignCluster(BreakableCluster):
-    """A cluster of foreign nodes; see the module."""
+    """A cluster whose nodes are not processes of this package; see the module."""
 
     no_rules: ClassVar[str]
     """Error text for a fault of requests."""

@@ -2,7 +2,7 @@
 
 - `clock`: libfaketime sits between each process and the system's clock (see kraft.sim.chaos.hosts.clocks).
 - `full disk`: each broker has its own small file system (see kraft.sim.chaos.hosts.disks).
-- `slow disk`, `failing sync`: the node's own seam delays or fails its syncs (see kraft.runtime.disk_faults).
+- `slow disk`, `failing sync`: the node's process delays or fails its own syncs (see kraft.runtime.disk_faults).
 - `empty disk`: the process is killed, and its data is removed.
 
 Clocks and small disks are created only if a fault of that kind is among `kinds`.
@@ -76,7 +76,8 @@ class HostFaults:
         self._faulty: set[int] = set()
         """Nodes whose disk currently has a fault."""
         self._offsets: dict[int, int] = {}
-        """Node → how far its clock was ahead of ours, in ms, when it was last queried."""
+        """Map from node id to how far the node's clock was ahead of this process's clock, in ms, when it was last
+        queried."""
         self._slow_syncs: dict[int, int] = {}
         self._failed_syncs: dict[int, int] = {}
 
@@ -103,7 +104,7 @@ class HostFaults:
     @_cluster_errors()
     def begin(self, fault: Fault, cluster: Hosted) -> End | None:
         """Begin a fault of one of KINDS and return the function that ends it; None if this node already has such a
-        fault. Both raise ClusterError."""
+        fault. `begin` and the returned function raise ClusterError."""
         if fault.kind == CLOCK:
             return self._step_clock(fault)
         if fault.kind == plan.EMPTY_DISK:
@@ -140,7 +141,7 @@ class HostFaults:
         replace(command, environment={**command.environment, **clock.environment}).write(folder)
 
     def _step_clock(self, fault: Fault) -> End:
-        """Step a node's clock. The step stays: its end does not correct the clock."""
+        """Step a node's clock. The step stays: the end of the fault does not correct the clock."""
         clock = self._clocks[fault.node]
         clock.set_offset_ms(clock.offset_ms + fault.amount)
         self._offsets[fault.node] = measure_offset_ms(self._node(fault.node))

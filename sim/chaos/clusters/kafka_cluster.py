@@ -3,8 +3,8 @@
     with KafkaCluster() as cluster:                              # or KafkaCluster(controllers=3, brokers=3)
         Producer({"bootstrap.servers": cluster.bootstrap_servers})        # any client of any library
 
-Invariants: no other process uses its ports, not even other test processes. Nothing of it outlives the process that
-opened it, however that process ends. Its folder is temporary.
+Invariants: no other process uses its ports, not even other test processes. No process and no file of the cluster
+outlives the process that opened it, however that process ends. Its folder is temporary.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ OPEN = "open"
 """Policy of a link that is not cut. The policies of cut links are CUT_MANNERS."""
 WELL = LinkQuality()
 LinkState = tuple[str, LinkQuality, LinkQuality]
-"""A node's links to one peer: the policy, and the quality of what it sends and of what it receives."""
+"""State of a node's links to one peer: the policy, the quality of what the node sends, and the quality of what it
+receives."""
 UNTOUCHED: LinkState = (OPEN, WELL, WELL)
 UNCLEAR: LinkState = ("", WELL, WELL)
 """Placeholder for the state of a node's link while a change was sent to the node and the node has not confirmed it."""
@@ -63,7 +64,7 @@ def _cluster_errors() -> Iterator[None]:
 
 
 class KafkaCluster(BlockingTopics):
-    """A cluster of our own processes; see the module. The default shape is one node with both roles. `settings` apply
+    """A cluster of pykraft processes; see the module. The default shape is one node with both roles. `settings` apply
     to every node (`server.properties`). Methods block until their effect is complete."""
 
     cut_manners: ClassVar[tuple[str, ...]] = CUT_MANNERS
@@ -211,8 +212,8 @@ class KafkaCluster(BlockingTopics):
 
     @_cluster_errors()
     def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
-        """Begin a fault. For a reset, each end drops the connections that it dialled to the other and may dial again at
-        once. Cuts stay."""
+        """Begin a fault. For a reset, each end drops the connections that it dialled to the other end, and may dial
+        again at once. Cuts stay."""
         if fault.kind != RESET:
             return super().begin_fault(fault)
         for node, peer in ((fault.node, fault.other), (fault.other, fault.node)):

@@ -24,7 +24,7 @@ from kraft.wire.api_keys import ApiKey
 Link = tuple[int, int]
 ANSWER_SECONDS_MAX = 2.0
 HELD_MS = 400
-"""A probe answered only after this time counts as held back."""
+"""Time in ms from which on an answered probe counts as held back."""
 PROBES, PROBES_PARTLY = 3, 8
 """Probes per link: the normal number, and the number where only some connections are affected."""
 ENOUGH_SECONDS = 0.5
@@ -47,7 +47,8 @@ class ProbeTimes:
     close_ms: float
 
     def combine(self, choose: Callable[[float, float], float], other: ProbeTimes) -> ProbeTimes:
-        """Choose one of two probes' values for each time."""
+        """Combine the times of two probes: `choose` (min or max) is applied to the two round trips and to the two close
+        times."""
         return ProbeTimes(choose(self.round_trip_ms, other.round_trip_ms), choose(self.close_ms, other.close_ms))
 
 

@@ -1,4 +1,4 @@
-"""NamespaceCluster: our own nodes as processes, each in its own network namespace, as on a separate host.
+"""NamespaceCluster: pykraft nodes as processes, each in its own network namespace, as on a separate host.
 
 It shows what proxies cannot. A cut drops packets: a dial times out, and the end of a connection is not seen by the
 peer. The kernel delays, drops and rate-limits packets (`tc`). It requires root, `ip` and `tc`, and for latency a kernel
@@ -37,8 +37,8 @@ COUNT_SECONDS = 0.5
 
 
 class NamespaceCluster(KafkaCluster):
-    """A cluster in namespaces; see the module. ClusterError if namespaces are not available here, or a fault of `kinds`
-    needs something that is not."""
+    """A cluster in namespaces; see the module. Raises ClusterError if namespaces are not available here, or if a fault
+    of `kinds` needs a tool that is not available."""
 
     cut_manners: ClassVar[tuple[str, ...]] = (plan.HANG,)
 

@@ -10,7 +10,7 @@ from kraft.deploy.launch.processes import ProcessIdentity
 
 class ProcessLives:
     """Receives the process of each node at every sample. A restart between two samples is noticed too, because the
-    process is a different one."""
+    identity of the process changes."""
 
     def __init__(self) -> None:
         self._last: dict[int, ProcessIdentity] = {}

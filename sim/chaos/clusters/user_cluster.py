@@ -1,14 +1,14 @@
-"""UserCluster: a cluster that the user brings (`--against BOOTSTRAP`), ours or any other that speaks Kafka's
+"""UserCluster: a cluster that belongs to the user (`--against BOOTSTRAP`): pykraft, or any other that speaks Kafka's
 protocol.
 
     with UserCluster("broker-1:9092,broker-2:9092", proxies=…, control=NodeCommands.read(path)) as cluster:
-        async with cluster.client_seam() as seam:                      # for our own client
+        async with cluster.client_seam() as seam:                      # for pykraft's client
 
 Possible faults:
-- With an address only: faults of the links between clients and brokers. A proxy is put between our client and each
-  broker. The brokers still advertise their own addresses. So this works only with our client, whose dials can be
-  redirected. Clients of other libraries follow the advertised addresses and bypass the proxies: they run without link
-  faults.
+- With an address only: faults of the links between clients and brokers. A proxy is put between pykraft's client and
+  each broker. The brokers still advertise their own addresses. So this works only with pykraft's client, whose dials
+  can be redirected. Clients of other libraries follow the advertised addresses and bypass the proxies: they run without
+  link faults.
 - With a control file (`kraft.sim.chaos.clusters.node_commands`): nodes are killed, stopped, paused and started by the
   user's own commands. A kind of fault is possible when all brokers have its commands. A rolling restart, and faults of
   the active controller, need the commands of all controllers too.
@@ -66,7 +66,7 @@ class ClientProxies(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UserShape(ClusterShape):
-    """The shape of a cluster whose node ids are given instead of numbered by us."""
+    """The shape of a cluster whose node ids are given by the user instead of assigned here."""
 
     found_brokers: tuple[int, ...] = ()
     found_controllers: tuple[int, ...] = ()
@@ -81,8 +81,8 @@ class UserShape(ClusterShape):
 
 
 class UserCluster(ForeignCluster):
-    """A cluster that the user brings; see the module. ClusterError if no broker answers at `bootstrap`, or `control`
-    does not fit the cluster."""
+    """A cluster that belongs to the user; see the module. Raises ClusterError if no broker answers at `bootstrap`, or
+    `control` does not fit the cluster."""
 
     cut_manners: ClassVar[tuple[str, ...]] = plan.CUT_MANNERS
     no_rules: ClassVar[str] = "requests to a cluster of the user cannot be tampered with: it has no hook for that"
@@ -134,7 +134,7 @@ class UserCluster(ForeignCluster):
 
     def close(self) -> None:
         """Start or resume the nodes that are down or paused, and remove the proxies. Raises ClusterError with the nodes
-        that did not come back."""
+        that did not start again."""
         failures = []
         for node in sorted(self._undone):
             try:
@@ -166,18 +166,18 @@ class UserCluster(ForeignCluster):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers' advertised addresses. Our client uses them with `client_seam`; clients of other libraries use
-        them directly."""
+        """The brokers' advertised addresses. pykraft's client uses them with `client_seam`; clients of other libraries
+        use them directly."""
         return ",".join(str(address) for _, address in sorted(self._brokers.items()))
 
     @property
     def direct_servers(self) -> str:
-        """The same addresses: the observer reaches brokers without a proxy."""
+        """The brokers' advertised addresses, at which the observer reaches them without a proxy."""
         return self.bootstrap_servers
 
     @asynccontextmanager
     async def client_seam(self) -> AsyncIterator[Seam]:
-        """Open the seam for our clients: they reach each broker through its proxy, and no other address."""
+        """Open the seam for pykraft's clients, which reach each broker through its proxy, and no other address."""
         from kraft.runtime import open_seam
         from kraft.sim.chaos.clusters.routed_seam import routed_seam
 
@@ -276,8 +276,8 @@ class UserCluster(ForeignCluster):
         return self._control
 
     def _carry_out(self, node: int, verb: str) -> None:
-        """Run a command. The command that undoes it is first registered with the leash, which runs it if this process
-        is killed."""
+        """Run a command. The command that undoes it is first registered with the process that cleans up (leash), which
+        runs it if this process is killed."""
         control = self._require_commands(node, verb)
         if verb in ENDED_BY:
             self._undone[node] = verb
@@ -294,8 +294,8 @@ class UserCluster(ForeignCluster):
             self._hold()
 
     def _hold(self) -> None:
-        """Replace the leash's commands by those that undo everything done so far; the leash runs them if this process
-        is killed."""
+        """Replace the registered commands by those that undo everything done so far. The cleanup process (leash) runs
+        them if this process is killed."""
         if self._leash is not None and self._control is not None:
             control = self._control
             self._leash.at_end(*(control.words(node, ENDED_BY[verb]) for node, verb in self._undone.items()))

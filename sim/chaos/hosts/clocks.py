@@ -7,8 +7,8 @@
 
 The library sits between the process and the system's clock. The monotonic clock, and with it every timeout, is
 unchanged, as on a host whose time is stepped. File times are unchanged too. `FaultClient.wall_ms` asks the node for its
-time; `measure_offset_ms` compares that with our own clock, which is the evidence. Python's time.sleep fails in such a
-process (EINVAL); nodes wait in other ways.
+time; `measure_offset_ms` compares that with the clock of the calling process, which is the evidence. Python's
+time.sleep fails in such a process (EINVAL); nodes wait in other ways.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kraft.deploy.launch.fault_client import FaultClient
 from kraft.sim.chaos.hosts.warden import HeldResource, Warden
 
 LIBRARIES = ("libfaketimeMT.so.1", "libfaketime.so.1")
-"""In order of preference: the first one is for processes with threads."""
+"""File names of libfaketime's builds, in order of preference: the first is the build for processes with threads."""
 FOLDERS = ("usr/lib/*/faketime", "usr/lib/faketime", "usr/lib64/faketime", "usr/local/lib/faketime")
 OFFSET_FILE = "faketime"
 SHARED = Path("/dev/shm")
@@ -36,7 +36,7 @@ class CannotMoveClock(Exception):
 
 
 class ProcessClock:
-    """The movable clock of a node; see the module. `folder` is the node's folder."""
+    """Movable wall clock of a node's process; see the module. `folder` is the node's folder."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
         self._library = find_library()
@@ -119,8 +119,8 @@ def can_move_clocks() -> str:
 
 
 def measure_offset_ms(node: FaultClient) -> int:
-    """Return how far a running node's clock is ahead of ours, accurate to a few ms. LaunchError if the node does not
-    answer."""
+    """Return how far a running node's clock is ahead of this process's clock, accurate to a few ms. LaunchError if the
+    node does not answer."""
     before_ns = time.time_ns()
     theirs_ms = node.wall_ms()
     after_ns = time.time_ns()

@@ -42,7 +42,7 @@ class CannotMount(Exception):
 
 class NodeDisk:
     """A file system of `size_bytes` on the folder at `path`, which must exist and be empty. If the caller does not
-    unmount it, `warden` does at the end of the run."""
+    unmount it, the cleanup process `warden` does so at the end of the run."""
 
     def __init__(self, path: Path, size_bytes: int, warden: Warden) -> None:
         if size_bytes < SIZE_BYTES_MIN:
@@ -73,7 +73,8 @@ class NodeDisk:
         return state.f_bavail * state.f_frsize
 
     def mount(self) -> None:
-        """Mount it. CannotMount if that is not allowed; WardenError if something is mounted there."""
+        """Mount the file system. Raises CannotMount if that is not allowed, WardenError if something is already mounted
+        there."""
         self._held = self._warden.mount(self.path)
         try:
             mount_tmpfs(self.path, self.size_bytes)
@@ -82,7 +83,8 @@ class NodeDisk:
             raise
 
     def unmount(self) -> None:
-        """Unmount it: at once if it is not in use, otherwise as soon as it is not. Its contents are lost."""
+        """Unmount the file system: at once if it is not in use, otherwise as soon as it is not. Its contents are
+        lost."""
         if self.is_mounted:
             unmount(self.path)
         if self._held is not None:

@@ -1,8 +1,8 @@
 """Leash: ends processes and removes folders once the process that created the leash is gone, even after `kill -9`.
 
-A shell reads from a pipe that only the holder of the leash can write to, so the pipe ends when the holder ends. The
-shell has its own session: an interrupt from a terminal does not reach it. Invariant: a process started by `start` is on
-the leash before its command runs.
+A shell reads from a pipe that only the creator of the leash can write to, so the pipe ends when the creator ends. The
+shell has its own session: an interrupt from a terminal does not reach it. Invariant: a process that `start` starts is
+registered with the shell before its command runs.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Leash:
-    """Holds processes and folders that must not outlive this process; see the module. May be used by several threads.
-    After `release` it holds nothing."""
+    """Registers processes and folders that must not outlive this process; see the module. May be used by several
+    threads. After `release` nothing is registered."""
 
     def __init__(self) -> None:
         self._shell = subprocess.Popen(["sh", "-c", _WATCH], stdin=subprocess.PIPE, text=True, start_new_session=True)
@@ -42,14 +42,14 @@ class Leash:
         self._lock = threading.Lock()
 
     def hold(self, pids: Iterable[int]) -> None:
-        """Replace the held processes by these; processes of `start` stay held. Call this when a process has ended,
-        because another process may get its id."""
+        """Replace the registered processes by these; processes of `start` stay registered. Call this when a process has
+        ended, because another process may get its id."""
         with self._lock:
             self._pids = tuple(pids)
             self._write()
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a command and hold its process. `options` are those of Popen except stdin, which is empty."""
+        """Start a command and register its process. `options` are those of Popen except stdin, which is empty."""
         with self._lock:
             process = subprocess.Popen(["sh", "-c", _GATE, "sh", *command], stdin=subprocess.PIPE, **options)
             assert process.stdin is not None
@@ -65,21 +65,21 @@ class Leash:
         return process
 
     def hold_folder(self, path: Path) -> None:
-        """Register a folder, which need not exist yet: the leash removes it at the end, after all held processes have
+        """Register a folder, which need not exist yet. It is removed at the end, after all registered processes have
         been killed."""
         with self._lock:
             self._folders = (*self._folders, path.absolute())
             self._write()
 
     def at_end(self, *commands: Sequence[str]) -> None:
-        """Replace the commands that the leash runs at the end, after held processes have been killed and before folders
+        """Replace the commands that run at the end, after the registered processes have been killed and before folders
         are removed."""
         with self._lock:
             self._commands = tuple(map(shlex.join, commands))
             self._write()
 
     def release(self) -> None:
-        """Release everything. Does nothing the second time."""
+        """Unregister everything. Does nothing on a second call."""
         with self._lock:
             if self._shell.poll() is None:
                 assert self._shell.stdin is not None
@@ -108,8 +108,8 @@ class Leash:
 
 @contextmanager
 def leashed(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a process that outlives neither the block nor this process: if it is still running at the end, it is
-    killed."""
+    """Run a process that outlives neither the `with` block nor this process: if it is still running at the end of
+    either, it is killed."""
     leash = Leash()
     try:
         process = leash.start(command, **options)
@@ -127,7 +127,7 @@ def leashed(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 
 def end_with_parent() -> None:
-    """Make the kernel kill this process, a fork, once the thread that forked it has ended. Linux only."""
+    """Make the kernel kill this process, which was forked, once the thread that forked it has ended. Linux only."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

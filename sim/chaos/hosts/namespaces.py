@@ -43,11 +43,12 @@ from kraft.sim.chaos.hosts.warden import HeldResource, Warden
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
 DEVICE = "eth0"
-"""The node's end of its veth pair, in its namespace."""
+"""Name, inside a node's namespace, of the end of its veth pair."""
 NODES_MAX = 200
 NO_HOST = 255
 HOST = 1
-"""Last parts of IPv4 addresses: one that no node has, and the host's. Nodes use the numbers from 2 on."""
+"""Last parts of IPv4 addresses: NO_HOST is the number that no node has, HOST the host's number. Nodes use the numbers
+from 2 on."""
 UNLIMITED = "32gbit"
 DRAWS_MAX = 100
 REORDER_LATENCY_MS = 10
@@ -80,7 +81,7 @@ class PacketConditions:
     latency_ms: int = 0
     jitter_ms: int = 0
     bytes_per_second: int = 0
-    """0: unlimited."""
+    """Maximum rate in bytes per second; 0: unlimited."""
     loss: float = 0.0
     reorder: float = 0.0
     duplicate: float = 0.0
@@ -93,9 +94,9 @@ class PacketConditions:
 
     @staticmethod
     def of(quality: LinkQuality) -> PacketConditions:
-        """Convert a link quality. A link quality with latency L and jitter J means L to L + J; conditions with latency
-        M and jitter J mean M - J/2 to M + J/2. Raises CannotUseNamespaces for a limit of bytes per connection, because
-        packets are not assigned to connections here."""
+        """Convert a link quality. Jitter differs: a link quality with latency L and jitter J means a delay of L to L +
+        J; packet conditions with latency M and jitter J mean M - J/2 to M + J/2. Raises CannotUseNamespaces for a limit
+        of bytes per connection, because packets are not assigned to connections here."""
         if quality.bytes_max:
             raise CannotUseNamespaces(
                 "a network namespace cannot end a connection after a number of bytes; use a proxy"
@@ -110,7 +111,7 @@ class PacketConditions:
 
     @property
     def netem(self) -> str:
-        """The arguments of tc's netem; "" if it is not needed."""
+        """The arguments of tc's netem, or "" if netem is not needed."""
         latency_ms = self.latency_ms or (REORDER_LATENCY_MS if self.reorder else 0)
         words = []
         if latency_ms or self.jitter_ms:
@@ -174,8 +175,8 @@ class NodeNetworks:
         return inside(self.namespace(node))
 
     def properties(self, node: int, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return a node's properties for running inside: listeners are bound to and advertised at its address, and
-        voters at theirs. Ports are unchanged."""
+        """Return a node's properties for running in its namespace: its listeners are bound to and advertised at its
+        address there, and voters are listed with their addresses. Ports are unchanged."""
         moved = dict(properties)
         for key in ("listeners", "advertised.listeners"):
             if key in moved:
@@ -190,7 +191,8 @@ class NodeNetworks:
     # lifecycle
 
     def open(self) -> None:
-        """Create all namespaces and links. Raises CannotUseNamespaces; then nothing remains."""
+        """Create all namespaces and links. Raises CannotUseNamespaces; in that case everything that was created is
+        removed again."""
         reason = can_use_namespaces()
         if reason:
             raise CannotUseNamespaces(reason)
@@ -221,7 +223,7 @@ class NodeNetworks:
 
     def apply(self, ways: Mapping[Link, PacketConditions]) -> None:
         """Apply these conditions, and remove all conditions from directions that are not given. Packets in flight still
-        arrive. Raises CannotUseNamespaces if a direction needs netem and the kernel has none; then nothing changes."""
+        arrive. Raises CannotUseNamespaces, without any change, if a direction needs netem and the kernel has none."""
         wanted = {link: way for link, way in ways.items() if way != WELL}
         for link in wanted:
             if link[0] == link[1] or not {*link} <= self._hosts.keys():

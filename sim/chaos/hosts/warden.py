@@ -45,13 +45,15 @@ NAMESPACES = Path("/run/netns")
 
 
 class WardenError(Exception):
-    """A resource cannot be registered: it is not provably the run's, or the warden has ended. The text says which."""
+    """A resource cannot be registered: it is not provably the run's, or the cleanup process (warden) has ended. The
+    text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldResource:
-    """A resource that the warden cleans up. `kind` is process, mark, folder, mount, namespace, link or file. `proof` is
-    a process's start time, or device and inode of a folder that existed; it must be unchanged at the clean-up."""
+    """A resource that the cleanup process (warden) removes after the run. `kind` is process, mark, folder, mount,
+    namespace, link or file. `proof` is a process's start time, or device and inode of a folder that existed; it must be
+    unchanged at the clean-up."""
 
     kind: str
     name: str
@@ -62,11 +64,12 @@ class HeldResource:
 
 
 class Warden:
-    """The run's side of a warden process; see the module. Methods that register a resource return it, for `release`.
-    They raise WardenError if they cannot."""
+    """Client of a cleanup process, used by the run; see the module. Methods that register a resource return it, for
+    `release`. They raise WardenError if they cannot register it."""
 
     def __init__(self) -> None:
-        # A folder that contains only the package, so that the warden starts quickly, without the site's packages.
+        # A folder that contains only the package, so that the cleanup process starts quickly, without the site's
+        # packages.
         environment = {
             "PYTHONPATH": str(Path(kraft.__file__).parent.parent),
             "PATH": os.environ.get("PATH", os.defpath),
@@ -85,13 +88,13 @@ class Warden:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for the environment of the run's processes: at the end the warden kills every process that has
-        them."""
+        """Variables for the environment of the run's processes: at the end the cleanup process kills every process that
+        has them."""
         return {MARK: self._mark}
 
     @property
     def pid(self) -> int:
-        """The warden's own process id."""
+        """The process id of the cleanup process."""
         return self._process.pid
 
     @property
@@ -100,7 +103,7 @@ class Warden:
         return self._left or ()
 
     def fileno(self) -> int:
-        """Return the writing end of the pipe."""
+        """Return the file descriptor of the pipe's writing end."""
         assert self._process.stdin is not None
         return self._process.stdin.fileno()
 
@@ -112,7 +115,8 @@ class Warden:
         return self._hold(HeldResource("process", str(pid), identity.started))
 
     def folder(self, path: str | os.PathLike[str]) -> HeldResource:
-        """Register this folder, which is empty or does not exist yet: it is removed with all that will be in it."""
+        """Register this folder, which is empty or does not exist yet: at the end of the run it is removed with all that
+        is in it."""
         where = _own_path(path)
         proof = ""
         if where.is_symlink() or (where.exists() and not where.is_dir()):
@@ -125,22 +129,23 @@ class Warden:
         return self._hold(HeldResource("folder", str(where), proof))
 
     def file(self, path: str | os.PathLike[str]) -> HeldResource:
-        """Register this file, which does not exist yet: it is removed."""
+        """Register this file, which does not exist yet: it is removed at the end of the run."""
         where = _own_path(path)
         if where.exists() or where.is_symlink():
             raise WardenError(f"the file {where} exists already: register it before it is created")
         return self._hold(HeldResource("file", str(where)))
 
     def mount(self, path: str | os.PathLike[str]) -> HeldResource:
-        """Register this path, at which nothing is mounted yet: a later mount there is unmounted."""
+        """Register this path, at which nothing is mounted yet: what is mounted there later is unmounted at the end of
+        the run."""
         where = _own_path(path)
         if os.path.ismount(where):
             raise WardenError(f"something is mounted at {where} already: register it before it is mounted")
         return self._hold(HeldResource("mount", str(where)))
 
     def namespace(self, name: str) -> HeldResource:
-        """Register the network namespace of this name, which does not exist yet: it is deleted, and the processes in it
-        are killed."""
+        """Register the network namespace of this name, which does not exist yet: at the end of the run it is deleted,
+        and the processes in it are killed."""
         _require_name(name)
         if (NAMESPACES / name).exists():
             raise WardenError(f"the network namespace {name} exists already: register it before it is created")
@@ -148,14 +153,14 @@ class Warden:
 
     def link(self, name: str) -> HeldResource:
         """Register the network link (a bridge, an end of a veth pair) of this name, which does not exist yet: it is
-        deleted."""
+        deleted at the end of the run."""
         _require_name(name)
         if (NETWORK_NAMES / name).exists():
             raise WardenError(f"the network link {name} exists already: register it before it is created")
         return self._hold(HeldResource("link", name))
 
     def release(self, resource: HeldResource) -> None:
-        """Unregister this resource: it is gone already, or is to stay. Does nothing once the warden is closed."""
+        """Unregister this resource: it is gone already, or is to stay. Does nothing after `close`."""
         if self._left is None:
             self._send("release", resource)
 

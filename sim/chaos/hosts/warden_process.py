@@ -1,5 +1,5 @@
-"""The warden's own process: reads the registered resources until the pipe ends, cleans them up, and prints what it
-could not clean up.
+"""Main program of the cleanup process (warden): reads the registered resources until the pipe ends, cleans them up, and
+prints what it could not clean up.
 
 It imports few modules, so that it is small, starts quickly, and imports nothing during the clean-up. Processes are
 ended first, because they use the other resources. Then mounts are removed, because folders are below them, and then

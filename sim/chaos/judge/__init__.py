@@ -25,9 +25,9 @@ class FoundAnomaly:
     """TOPIC-PARTITION, a topic or a group; "" if the anomaly concerns none of them."""
     evidence: Mapping[str, Any]
     operations: tuple[int, ...]
-    """Indexes of the history events that prove it."""
+    """Indexes of the history events that prove the anomaly."""
     is_allowed: bool = False
-    """Whether the scenario's settings permit it."""
+    """Whether the scenario's settings permit the anomaly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ class FaultEffect:
     """Index of the fault among the run's faults, from 0."""
     is_seen: bool
     evidence: str
-    """In words: "ISR of chaos-0 went from 1,2,3 to 2,3 after 0.21 s", or the evidence that was not found."""
+    """The evidence in words, as "ISR of chaos-0 went from 1,2,3 to 2,3 after 0.21 s", or the evidence that was not
+    found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,7 @@ from kraft.sim.check.histories.client_histories import (
 EVIDENCE_MAX = 32
 """Maximum number of anomalies of one name that are kept."""
 SHOWN_MAX = 8 * EVIDENCE_MAX
-"""Number of anomalies of one name from which the smallest are selected; these are the anomalies at the lowest offsets.
-"""
+"""Number of anomalies of one name, those at the lowest offsets, from which the smallest are selected."""
 NEEDS_THE_END = (LOST_WRITE, UNSEEN, VANISHED)
 """Anomalies whose proof is that the final reader did not receive a record."""
 OPERATIONS_MAX = 8
@@ -71,8 +70,8 @@ def find_log_anomalies(
     operations: Sequence[HistoryOperation], allowed: Collection[str], has_application: bool
 ) -> LogFindings:
     """Check all sends and polls. `allowed` are the names of anomalies that the scenario's settings permit. If the
-    user's application is the workload, its sends are not in the history. Then records in topics to which none of our
-    clients sent count as sent by the application."""
+    user's application is the workload, its sends are not in the history. Then records in topics to which no client of
+    the run sent count as sent by the application."""
     found = LogFindings()
     readings = readings_of(operations)
     final = FinalReaderCoverage(operations, readings.get(FINAL_READER, ()))
@@ -129,7 +128,7 @@ def readings_of(operations: Sequence[HistoryOperation]) -> dict[str, list[Readin
     """Return process → its reads in order. All processes of the final reader count as one process."""
     by_process: dict[str, list[HistoryOperation]] = defaultdict(list)
     members: set[str] = set()
-    """Lineages of processes that are in a group."""
+    """Clients that are members of a group, by the name that all process names of a client share."""
     for operation in operations:
         if operation.f in (Function.POLL, Function.ASSIGN):
             is_final = lineage_of(operation.process) == FINAL_READER
@@ -295,7 +294,8 @@ class ProofFinder:
         return None
 
     def _step(self, reader: str, place: Place, before: int, offset: int) -> tuple[int, ...]:
-        """Return the two polls in which a reader received one offset and then, as its next record, the other."""
+        """Return the two polls in which a reader received the record at one offset and then, as its next record, the
+        record at the other offset."""
         if reader not in self._steps:
             self._steps[reader] = self._steps_of(reader)
         return self._steps[reader].get((place, before, offset), ())

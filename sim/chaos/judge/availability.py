@@ -23,7 +23,7 @@ from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 GAP_WINDOW_MS = 30_000
 """Time after the end of a fault during which the fault can be the cause of a gap, in ms."""
 GAP_BEGIN_MS = 1_000
-"""A gap that begins later than this after the fault's end has another cause."""
+"""Maximum time in ms from a fault's end to the begin of a gap that the fault can have caused."""
 GAP_FUNCTIONS = (Function.SEND, Function.CREATE_TOPIC, Function.POLL)
 BEFORE, BETWEEN, AFTER_HEAL, WHOLE_RUN = "before faults", "between faults", "after heal", "whole run"
 

@@ -27,8 +27,8 @@ class _Commit:
     offset: int
     operation: HistoryOperation
     assigned: int | None
-    """Index of an event after which the member fetched the committed offset. None if it has not read up to this
-    commit's offset since then."""
+    """Index of an event after which the member fetched the committed offset. None if the member has not read up to this
+    commit's offset since that event."""
 
 
 def find_stale_positions(

@@ -15,13 +15,13 @@ from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLin
 WHOLE_MS_MAX = 30_000
 """Maximum time after the heal until every replica is in sync, every broker alive, and a controller active."""
 RECENT_MS = 5_000
-"""Samples at most this long before the last one also count as the end of the run, because on a busy machine answers are
-late."""
+"""Time in ms before the last sample within which samples also count as the end of the run, because on a busy machine
+answers are late."""
 
 
 @dataclass(slots=True)
 class LivenessFindings:
-    """Result of a liveness check. `judged`: number of items that were checked."""
+    """Result of a liveness check. `judged`: number of items that the check examined."""
 
     anomalies: list[FoundAnomaly] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)

@@ -51,7 +51,7 @@ class HistoryOperation:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The fields of its function: those of the completion override those of the invocation."""
+        """Fields of the operation's function: those of the completion override those of the invocation."""
         return (
             self.invocation.values if self.completion is None else {**self.invocation.values, **self.completion.values}
         )
@@ -72,7 +72,7 @@ class HistoryOperation:
 
     @property
     def index(self) -> int:
-        """Index of its most informative event: the completion if there is one, otherwise the invocation."""
+        """Index of the operation's most informative event: the completion if there is one, otherwise the invocation."""
         return (self.completion or self.invocation).index
 
     @property

@@ -1,12 +1,12 @@
 """Check that every client works again after the heal: producers, clients that change topics, readers, groups.
 
-After an unknown outcome a client continues under a new process name. All its process names are judged together. A
-client that tried for long enough without a success is an anomaly. A client that tried too briefly, or that worked
-before the heal and did not try after it, makes the verdict unknown. A reader succeeds when it receives records, if
-records were acknowledged that it should read, otherwise with any response. Members of a group replace each other, and
-until the session of a missing member expires no member receives records. So a group gets at least GROUP_MS_MIN, and
-records that any member reads count for all. If the scenario requires that members are still replaced after the heal,
-the group need not succeed with a commit.
+After an unknown outcome a client continues under a new process name. The operations under all its process names are
+checked together. A client that tried for long enough without a success is an anomaly. A client that tried too briefly,
+or that worked before the heal and did not try after it, makes the verdict unknown. A reader succeeds when it receives
+records, if records were acknowledged that it should read, otherwise with any response. Members of a group replace each
+other, and until the session of a missing member expires no member receives records. So a group gets at least
+GROUP_MS_MIN, and records that any member reads count for all. If the scenario requires that members are still replaced
+after the heal, the group need not succeed with a commit.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _WORDS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _ClientTries:
-    """All operations of one function by one client or one group. `successes` are those of `tries` that show that the
-    client works. `least_ms`: how long it must have tried before the lack of a success counts."""
+    """All operations of one function by one client or one group. `successes` are the operations in `tries` that show
+    that the client works. `least_ms`: how long the client must have tried before the lack of a success counts."""
 
     who: str
     f: Function
@@ -173,7 +173,7 @@ def _unread(
     sends: Sequence[HistoryOperation],
     polls: Sequence[HistoryOperation],
 ) -> bool:
-    """Return whether this reader missed records. They were acknowledged after the heal in partitions that had been
+    """Return whether this reader missed records that were acknowledged after the heal, in partitions that had been
     assigned to the reader for long enough. Records of a group may be received by any member."""
     assigned = [each for each in tries if each.f is Function.ASSIGN and each.is_ok and each.begin_ms < info.duration_ms]
     if not assigned:

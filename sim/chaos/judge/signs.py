@@ -27,11 +27,11 @@ from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, Partition
 from kraft.sim.nemesis import plan
 
 GRACE_MS = 12_000
-"""Time after a fault's end in which its effects may still appear. Kafka fences a broker that restarts at once only
-after 9 s."""
+"""Time after a fault's end in which its effects may still appear. Kafka fences a broker only after 9 s, even if the
+broker restarts at once."""
 GRACE_OF_NODES_MS = 30_000
-"""Time after a fault's end in which signs may still appear that only the affected nodes can show. It is longer, because
-a quorum without a leader fences no broker in the meantime."""
+"""Time after a fault's end in which signs may still appear that only the affected nodes can show. It is longer than
+GRACE_MS, because a quorum without a leader fences no broker in the meantime."""
 SHORT_MS = 300
 """Duration in ms below which a fault may begin and end between two samples."""
 BEFORE_MS = 5_000
@@ -60,7 +60,7 @@ REFUSALS = (
 occur anywhere in the reason; other characters are ignored."""
 TOO_FEW_REPLICAS = "NOTENOUGHREPLICAS"
 CREATIONS = "topics that are created"
-"""Used instead of a partition's name for gaps of topic creations."""
+"""Name used instead of a partition's name for gaps of topic creations."""
 
 LINK_KINDS = (*plan.LINK_KINDS, *plan.TOXIC_KINDS)
 
@@ -92,7 +92,7 @@ class ObservedRun:
         object.__setattr__(self, "activities", {**sends, **named})
 
     def series(self, value: Callable[[ClusterSample], Value | None]) -> list[tuple[float, Value]]:
-        """Return (ms, value) of each sample for which `value` returns one."""
+        """Return (ms, value) of each sample for which `value` does not return None."""
         return [(each.time_ms, found) for each in self.samples for found in [value(each)] if found is not None]
 
 
@@ -166,8 +166,8 @@ def isr(case: FaultCase) -> str | None:
 
 def leader(case: FaultCase) -> str | None:
     """Find a new leader epoch of a partition that an affected node led (any partition if the fault names no node). A
-    broker that names no leader in the same epoch shows no election: pykraft's brokers do that when they cannot dial the
-    leader."""
+    report without a leader, in the same epoch, is not an election: pykraft's brokers send such a report when they
+    cannot dial the leader."""
     for place, series in case.observed.partitions.items():
         first = case.before(series)
         if first is None or not case.is_hit(first.leader):

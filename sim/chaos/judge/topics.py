@@ -32,7 +32,7 @@ from kraft.sim.check.histories.metadata_models import ControllerAnswer, Create, 
 SENT_TWICE_MS = 1_000
 """Minimum duration of an operation that may have been sent twice. Request timeouts are longer."""
 MAYBE_DONE = MappingProxyType({Function.CREATE_TOPIC: "TOPICALREADYEXISTS", Function.DELETE_TOPIC: "UNKNOWNTOPIC"})
-"""Function → beginning of an error, letters only, that may be the response to a second attempt."""
+"""Function → beginning, letters only, of the error that may be the response to a second attempt."""
 TOPIC_FUNCTIONS = (Function.CREATE_TOPIC, Function.DELETE_TOPIC)
 
 

@@ -78,8 +78,8 @@ def decide_verdict(
     samples: Sequence[ClusterSample],
     output: Sequence[OutputLine] = (),
 ) -> RunVerdict:
-    """Judge a run. Never raises because of the files' contents: what cannot be judged becomes a reason and makes the
-    verdict unknown. `output` is the output of the user's own application, if one ran."""
+    """Return the verdict of a run. Never raises because of the files' contents: what cannot be checked becomes a reason
+    and makes the verdict unknown. `output` is the output of the user's own application, if one ran."""
     found = _CheckResults()
     operations = _operations(history, found)
     _judge_logs(info, operations, found)

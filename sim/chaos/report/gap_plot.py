@@ -1,4 +1,4 @@
-"""The gaps of a campaign's runs as dots on a log axis, one lane per scenario and cluster."""
+"""The gaps of a campaign's runs as dots on a log axis, one row per scenario and cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Operations of a history for drawing: each invocation is paired with its completion, and the operations are thinned
 out and counted over time.
 
-A malformed history is drawn too, so its events are paired here without the checks that the judge makes.
+A malformed history is drawn too, so its events are paired here without the checks of
+`kraft.sim.chaos.judge.operations`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class DrawnOperation:
     begin_ms: float
     end_ms: float
     index: int
-    """Index of its invocation."""
+    """History index of the operation's invocation."""
     end_index: int
-    """Index of its completion; -1 without one."""
+    """History index of the operation's completion; -1 if it has none."""
     place: str
     error: str
 
@@ -44,7 +45,7 @@ class DrawnOperation:
 
     @property
     def has_latency(self) -> bool:
-        """Whether its duration shows the cluster's latency."""
+        """Whether the operation's duration shows the cluster's latency."""
         return self.f not in WAITING or self.outcome is not HistoryEventType.OK
 
 

@@ -252,7 +252,7 @@ def _draw_controller(run: RunData, axes: Axes) -> None:
 def _bar(
     run: RunData, axes: Axes, lane: int, begin_ms: float, end_ms: float, height: float, colour: str, text: str
 ) -> None:
-    """Draw the time span of a state as a bar in its lane, with its text if the text fits."""
+    """Draw the time span of a state as a bar in its row, with its text if the text fits."""
     ground = lane + LANE / 2
     axes.broken_barh(
         [(begin_ms / 1000, (end_ms - begin_ms) / 1000)], (ground - height, height), facecolors=colour,

@@ -1,4 +1,4 @@
-"""RunData: the input for a report of one run, with values derived from it once."""
+"""RunData: the input for a report of one run, and values that are derived from the input once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kraft.sim.chaos.report.state_spans import ClusterSpans, cluster_spans
 from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLine, RunInfo
 
 GAP_SHOWN_MS = 100.0
-"""Shorter gaps appear in tables only."""
+"""Minimum length in ms of a gap that is drawn; shorter gaps appear in tables only."""
 
 SAME_MS = 0.001
-"""Times that differ by less than this count as equal."""
+"""Difference in ms below which two times count as equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The observer's samples as time spans: how long each state lasted. Where no state was observed, there is a hole."""
+"""The observer's samples as time spans: how long each state lasted. Where no state was observed, there is a gap."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from kraft.sim.chaos.run.run_folder import ClusterSample, PartitionSample
 
 State = TypeVar("State", bound=Hashable)
 HELD_MS_MAX = 1_000.0
-"""How long after its sample the last state is drawn, unless the run ends before."""
+"""Maximum time in ms after its sample for which the last state is drawn."""
 STEPS_MAX = 300
-"""Maximum number of spans in a lane. If there are more, those too thin to be seen are merged into their predecessor."""
+"""Maximum number of spans in a row of the picture. If there are more, those too thin to be seen are merged into their
+predecessor."""
 THIN_SHARE = 1 / 600
 LANES_MAX = 16
 
@@ -44,8 +45,8 @@ class ActiveController:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpans:
-    """Spans of leaders, ISRs and the active controller. `leaders` and `isrs` are by TOPIC-PARTITION. `left_out`: number
-    of omitted partitions, those with the fewest changes."""
+    """Spans of leaders, ISRs and the active controller. `leaders` and `isrs`: TOPIC-PARTITION → its spans. `left_out`:
+    number of omitted partitions, those with the fewest changes."""
 
     leaders: dict[str, list[StateSpan[LeaderState]]]
     isrs: dict[str, list[StateSpan[InSyncState]]]
@@ -96,7 +97,7 @@ def _in_sync(seen: PartitionSample | None) -> InSyncState | None:
 
 
 def spans_of(seen: Iterable[tuple[float, State | None]], end_ms: float) -> list[StateSpan[State]]:
-    """Convert states of successive samples to spans: one span for each run of equal states; None is a hole. A state
+    """Convert states of successive samples to spans: one span for each run of equal states; no span for None. A state
     lasts until the next sample."""
     samples = list(seen)
     if not samples:

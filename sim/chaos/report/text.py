@@ -1,4 +1,4 @@
-"""The verdict of a run as text for a terminal."""
+"""Renders the verdict of a run as text for a terminal."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ROWS_MAX = 6
 shown."""
 NUMBERED_ROWS_MAX = 14
 MANY_FAULTS = 8
-"""Number of faults above which their bands are drawn paler."""
+"""Number of faults above which the bands of faults are drawn paler."""
 
 
 def timeline_svg(run: RunData) -> str:

@@ -1,4 +1,4 @@
-"""A campaign: several runs one after the other, each in its own folder, and a page that summarizes them."""
+"""A campaign: several runs, one at a time, each in a separate folder, and a page that summarizes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SUMMARY_PAGE, SUMMARY_TABLE = "summary.html", "summary.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChoice:
-    """A kind of cluster. `make` creates the target of one run from its scenario, folder and warden."""
+    """A kind of cluster. `make` creates the target of one run from its scenario, its folder and the cleanup process
+    (warden)."""
 
     name: str
     make: Callable[[Scenario, Path, Warden], ChaosTarget]
@@ -49,7 +50,7 @@ class ChaosCampaignSettings:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that is over. `info` None: the run cannot be judged, because the cluster did not start or the run itself
+    """A run that is over. `info` None: the run has no verdict, because the cluster did not start or the run itself
     failed; `verdict` says which."""
 
     scenario: str

@@ -9,7 +9,8 @@ from pathlib import Path
 
 
 def environment_of(**others: str) -> dict[str, str]:
-    """Return name → version or size. `others` come first: the cluster, the client, the proxy."""
+    """Return name → version or size. `others` are entries that come first: those of the cluster, the client, the
+    proxy."""
     return {
         **others,
         "pykraft": _version("pykraft"),

@@ -30,8 +30,8 @@ FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaErro
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The last answer of one broker. `quorum`: leader, epoch, voters; (-1, -1, ()) if the broker could not describe the
-    quorum."""
+    """Last answer of one broker to the observer's queries. `quorum`: leader, epoch, voters; (-1, -1, ()) if the broker
+    could not describe the quorum."""
 
     time_ms: float
     partitions: tuple[PartitionSample, ...]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 
 class RunClock:
-    """Counts from the clients' start, and before that from its own creation. `read_ns` reads a monotonic clock."""
+    """Clock of a run: counts from the clients' start. Until the clients start, it counts from the creation of this
+    object. `read_ns` reads a monotonic clock."""
 
     def __init__(self, read_ns: Callable[[], int]) -> None:
         self._read_ns = read_ns

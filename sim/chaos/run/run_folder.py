@@ -59,7 +59,8 @@ class PartitionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSample:
-    """The observer's view at one time. Unanswered queries leave the default: no partitions, controller -1."""
+    """The observer's view at one time. A query without an answer leaves its field at the default: no partitions,
+    controller -1."""
 
     time_ms: float
     partitions: tuple[PartitionSample, ...] = ()
@@ -95,9 +96,9 @@ class RunInfo:
     client: str
     seed: int
     started_at: str
-    """UTC, ISO 8601."""
+    """Start of the run, in UTC and ISO 8601 format."""
     duration_ms: float
-    """Time when the clients' work ended."""
+    """Duration of the clients' work in ms, that is, the time when it ended."""
     healed_ms: float
     """Time when the last fault had ended and everything was healed."""
     end_ms: float
@@ -120,8 +121,7 @@ class RunInfo:
     notes: tuple[str, ...] = ()
     """Facts that a reader of the report must know, for example "--against: only the links of clients can be broken"."""
     trouble: tuple[str, ...] = ()
-    """Reason why the run did not proceed as planned and cannot be judged; the verdict is then unknown. Empty if there
-    is none."""
+    """Reason why the run did not proceed as planned; the verdict is then unknown. Empty if there is none."""
     application: tuple[str, ...] = ()
     """The user's own program and its arguments, if one ran."""
     application_exit: int | None = None

@@ -43,7 +43,7 @@ AFTER_HEAL_MS = 6_000
 WHOLE_SECONDS_MAX = 45.0
 WHOLE_POLL_SECONDS = 0.1
 NO_CLIENTS = ScenarioWorkload(producers=0, readers=0)
-"""Numbers of clients in a scenario whose workload is the user's program: none of ours."""
+"""Numbers of clients in a scenario whose workload is the user's program: all 0."""
 
 
 class RunProgress(Protocol):
@@ -69,7 +69,7 @@ class ChaosRunSettings:
     command: str = ""
     application: tuple[str, ...] = ()
     echo: bool = True
-    """Whether the application's output is shown as it comes."""
+    """Whether the application's output is shown when it is printed."""
     keeps_data: bool = False
     """Whether the nodes' data is kept beside their logs."""
     raise_if_interrupted: Callable[[], None] = lambda: None
@@ -77,7 +77,7 @@ class ChaosRunSettings:
 
 
 class Run:
-    """One run. `folder` is created. `make_target` receives the warden that cleans up the cluster's resources."""
+    """One run. `folder` is created. `make_target` receives the cleanup process (warden) for the cluster's resources."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class Run:
     @contextmanager
     def _closing(self, target: ChaosTarget) -> Iterator[None]:
         """Keep the logs and close the target at the end of the block. The first error raised propagates; later errors
-        are suppressed. A half-started cluster cannot provide its logs, and the warden cleans up what cannot be closed.
-        """
+        are suppressed. A half-started cluster cannot provide its logs. The cleanup process (warden) removes what cannot
+        be closed."""
         with ExitStack() as leaving:
             leaving.callback(target.close)
             leaving.callback(self._keep_logs, target)
@@ -140,7 +140,7 @@ class Run:
 
     def _work_until_over(self, target: ChaosTarget, history: HistoryRecorder, observer: Observer) -> None:
         """Run everything that happens in trio. If the target fails while clients work, that is recorded as the run's
-        trouble, and the data up to then is judged."""
+        trouble, and the verdict is derived from the data up to then."""
         try:
             try:
                 trio.run(self._work, target, history, observer)
@@ -240,7 +240,7 @@ class Run:
             raise
         except (
             ClusterError
-        ) as problem:  # a node that does not come back: the judge decides whether all is well without it
+        ) as problem:  # a node that does not come back: the verdict states whether the cluster is healthy without it
             self._outcome.trouble.append(f"Not everything could be healed: {problem}")
         self._outcome.healed_ms = self._clock.now_ms()
         self._line("everything is healed")
@@ -249,7 +249,7 @@ class Run:
         await trio.sleep(max(0.0, (end_ms - self._clock.now_ms()) / 1000))
 
     async def _wait_whole(self, target: ChaosTarget) -> None:
-        """Wait until every replica is in sync, or until a timeout. The judge determines from the samples whether all
+        """Wait until every replica is in sync, or until a timeout. The verdict states, from the samples, whether all
         replicas were in sync."""
         deadline = trio.current_time() + WHOLE_SECONDS_MAX
         is_whole = False
@@ -332,8 +332,8 @@ class Run:
 
 
 def _decisive(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error that explains the end of the run. An interrupt comes first, then an error of our own code, then
-    an error of the cluster."""
+    """Return the error that explains the end of the run. An interrupt has precedence over an error of pykraft's code,
+    and that over an error of the cluster."""
     found = [*_leaves(group)]
     interrupts = [one for one in found if isinstance(one, KeyboardInterrupt)]
     of_cluster = [one for one in found if isinstance(one, ClusterError)]

@@ -1,5 +1,5 @@
-"""The observer of a simulated cluster. It reads the nodes' own state, so its samples are never late and no query is
-rejected.
+"""The observer of a simulated cluster. It reads the nodes' state directly, so its samples are never late and no query
+is rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A scenario in virtual time: the same clients, faults, history and judge as on processes, on a simulated cluster.
+"""A scenario in virtual time: the same clients, faults, history and checks as on processes, on a simulated cluster.
 
 Nodes, network, disks and clocks are those of the simulated world. The same seed gives the same history, event for
 event, in any process. Invariant: nothing here reads a clock or draws random numbers except through the world and the
@@ -88,8 +88,8 @@ def why_not_simulated(scenario: Scenario) -> str:
 
 
 def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> SimulatedRun:
-    """Run a scenario on a simulated cluster, and judge it. Raises ScenarioError if it has a fault that such a cluster
-    cannot have. Raises ClusterError if a node stops by its own error or violates an invariant."""
+    """Run a scenario on a simulated cluster, and derive its verdict. Raises ScenarioError if it has a fault that such a
+    cluster cannot have. Raises ClusterError if a node stops because of an error or violates an invariant."""
     if problem := why_not_simulated(scenario):
         raise ScenarioError(f"{scenario.name} cannot run in virtual time: {problem}")
     with cluster_of(scenario, seed) as cluster:

@@ -1,4 +1,4 @@
-"""The work on the cluster while faults happen: our workloads, or the user's own program."""
+"""The work on the cluster while faults happen: the workloads of a scenario, or the user's own program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunResults:
     healed_ms: float = 0.0
     duration_ms: float = 0.0
     trouble: list[str] = field(default_factory=list)
-    """Reasons why the run cannot be judged, each a sentence."""
+    """Reasons why the run cannot have a verdict, each a sentence."""
     notes: list[str] = field(default_factory=list)
     faults: list[FaultRecord] = field(default_factory=list)
     output: list[OutputLine] = field(default_factory=list)
@@ -63,8 +63,8 @@ class Work(Protocol):
 
 @dataclass(slots=True)
 class ClientWork:
-    """The workloads of a scenario. `servers` are the brokers' own addresses, without proxies. `notes` receives
-    sentences for the report."""
+    """The workloads of a scenario. `servers` are the addresses of the brokers themselves, not of the proxies before
+    them. `notes` receives sentences for the report."""
 
     workload: ClientWorkload
     servers: str

@@ -1,5 +1,5 @@
-"""The faults of one run of a scenario: the faults of its file, and random ones drawn from a seed if the file requests
-them.
+"""The faults of one run of a scenario: the faults in the scenario's file, and random faults drawn from a seed if the
+file requests them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ WORK_AFTER_FAULTS_MS = 5_000
 LASTS_MS_MIN, DOWN_MS_MIN = 2_000, 1_000
 """Minimum duration of drawn faults, and minimum downtime of nodes. The effects of shorter ones may not be observed."""
 APART_MS = 2_500
-"""Pause between two drawn faults of a lane, in which nodes return to the ISR. Faults of one lane never overlap."""
+"""Pause between two successive faults of a lane (a sequence of faults that do not overlap). Nodes return to the ISR in
+it."""
 AMOUNTS = MappingProxyType({plan.LATENCY: (300, 600), plan.SLOW_LINK: (500, 2_000), plan.BYTE_LIMIT: (500, 4_000)})
-"""Kind of fault → least and largest amount that is drawn. The effects of other amounts would not be observed."""
+"""Kind of fault → minimum and maximum of the amount that is drawn. The effects of other amounts would not be observed.
+"""
 
 
 def drawn_kinds() -> frozenset[str]:
@@ -40,9 +42,10 @@ def drawn_kinds() -> frozenset[str]:
 
 
 def faults_of_run(scenario: Scenario, cluster: BreakableCluster, seed: int) -> tuple[ScenarioFault, ...]:
-    """Return the faults of the file, and the drawn faults in separate lanes (faults of one lane never overlap). Drawn
-    faults end early enough for clients to work for WORK_AFTER_FAULTS_MS after the last one, and each lasts long enough
-    for its effect to be observed. A drawn loss of power becomes a kill; other kinds of MAY_LOSE_RECORDS are omitted."""
+    """Return the faults in the scenario's file, and the drawn faults in separate lanes (faults of one lane never
+    overlap). Drawn faults end early enough for clients to work for WORK_AFTER_FAULTS_MS after the last one, and each
+    lasts long enough for its effect to be observed. A drawn loss of power becomes a kill; other kinds of
+    MAY_LOSE_RECORDS are omitted."""
     if not scenario.random_faults:
         return scenario.faults
     until_ms = max(1, scenario.duration_ms - WORK_AFTER_FAULTS_MS)

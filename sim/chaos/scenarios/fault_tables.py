@@ -1,9 +1,9 @@
-"""The `[[fault]]` tables of a scenario file: which keys each kind has, which nodes it may affect, and its lane.
+"""The `[[fault]]` tables of a scenario file: which keys each kind has, which nodes it may affect, and its lane (a
+sequence of faults that do not overlap).
 
-Faults of one lane happen one after the other. A repeated fault (`times`, `every_s`) is read as several faults. An end
-of a link may be "clients". If the file gives no lane, the lane follows from the times: faults that overlap as planned
-get different lanes, others share one. If a fault takes longer than planned, for example because a node starts slowly,
-the next fault of its lane waits.
+A repeated fault (`times`, `every_s`) is read as several faults. An end of a link may be "clients". If the file gives no
+lane, the lane follows from the times: faults that overlap as planned get different lanes, others share one. If a fault
+takes longer than planned, for example because a node starts slowly, the next fault of its lane waits.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ _KEYS: Keys = MappingProxyType(
 
 
 def read_faults(given: object, shape: ClusterShape, duration_ms: int) -> tuple[ScenarioFault, ...]:
-    """Return the faults in order of time, each in its lane. Raises ScenarioError."""
+    """Return the faults in order of time, each with its lane (a sequence of faults that do not overlap). Raises
+    ScenarioError."""
     if not isinstance(given, list):
         raise ScenarioError(f"faults are tables that begin with [[fault]], and not {given!r}")
     rows = [
@@ -251,8 +252,8 @@ def _check_clients(row: dict[str, Any], shape: ClusterShape) -> None:
 
 
 def _in_lanes(rows: list[dict[str, Any]]) -> Iterator[ScenarioFault]:
-    """Assign each fault the first lane that is free at its planned time. A rolling restart has no known duration, so
-    its lane is not used again."""
+    """Assign each fault the first lane (sequence of faults that do not overlap) that is free at its planned time. A
+    rolling restart has no known duration, so its lane is not used again."""
     ends: dict[int, float] = {}
     for row in rows:
         evidence = row.pop("evidence", ())

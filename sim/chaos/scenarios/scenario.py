@@ -54,7 +54,7 @@ class ScenarioCluster:
     controllers: int = 3
     brokers: int = 3
     combined: int = 0
-    """Number of nodes with both roles; if not 0, it replaces the other two."""
+    """Number of nodes with both roles; if not 0, `controllers` and `brokers` do not count."""
     dynamic_voters: bool = False
     """Whether the voters may change at run time (KIP-853)."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class ScenarioTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioWorkload:
-    """The clients. Each producer sends to one partition, one record after the other."""
+    """The clients. Each producer sends to one partition, with one record in flight at a time."""
 
     producers: int = 3
     rate: float = 50.0
@@ -89,7 +89,7 @@ class ScenarioWorkload:
     group_churn_s: float = 0.0
     """Interval at which a member of the group leaves or is dropped and is replaced by a new one; 0: never."""
     topic_churn: int = 0
-    """Number of clients that create and delete topics, one after the other."""
+    """Number of clients that create and delete topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,6 @@ class Scenario:
     """Whether a seed draws further faults of every kind that the cluster can have."""
     expects: ScenarioExpectation = field(default_factory=ScenarioExpectation)
     is_core: bool = False
-    """Whether `make chaos` includes it in the scenarios that it runs ten times."""
+    """Whether the scenario is among those that `make chaos` runs ten times each."""
     text: str = ""
     """The text of the file."""

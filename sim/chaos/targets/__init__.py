@@ -1,5 +1,5 @@
 """Synchronous: the clusters that a run may inject faults into, behind one interface: pykraft, Apache Kafka, and a
-cluster that the user brings.
+cluster of the user.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class ChaosTarget(Protocol):
     def close(self) -> None: ...
 
     def client_seam(self) -> AbstractAsyncContextManager[Seam | None]:
-        """Open the seam for our clients if their dials must be redirected to the proxies. Return None where the
+        """Open the seam for pykraft's clients if their dials must be redirected to the proxies. Return None where the
         brokers' advertised addresses already lead to the proxies."""
         ...
 
     @property
     def enforces_max_gap(self) -> bool:
-        """Whether the scenario's maximum gap is enforced: only for our own clusters."""
+        """Whether the scenario's maximum gap is enforced: only for clusters of pykraft."""
         ...
 
     @property

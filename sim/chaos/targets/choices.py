@@ -8,8 +8,8 @@ from kraft.sim.chaos.run.campaign import ClusterChoice
 
 
 def own_choice(*, namespaces: bool = False) -> ClusterChoice:
-    """Return the kind of cluster that consists of pykraft's nodes, with links through toxiproxy or through network
-    namespaces."""
+    """Return the kind of cluster that consists of pykraft nodes. Faults of links are carried out by toxiproxy or by
+    network namespaces."""
     from kraft.sim.chaos.targets.own_target import OwnTarget
 
     return ClusterChoice(

@@ -1,4 +1,4 @@
-"""KafkaTarget: a cluster of Apache Kafka's own processes behind toxiproxy, created for one run."""
+"""KafkaTarget: a cluster of Apache Kafka processes behind toxiproxy, created for one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OwnTarget: a cluster of pykraft's own nodes, created for one run."""
+"""OwnTarget: a cluster of pykraft nodes, created for one run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BLIND = "The observer runs on the host, as clients do: where clients are cut off
 
 
 class OwnTarget:
-    """A cluster of our own nodes; see kraft.sim.chaos.targets. `folder` is the run's own. `uses_namespaces`: links
-    through namespaces instead of proxies."""
+    """A cluster of pykraft nodes; see kraft.sim.chaos.targets. `folder` is the run's folder. `uses_namespaces`: faults
+    of links are carried out by network namespaces instead of proxies."""
 
     kind = "pykraft"
 

@@ -1,4 +1,4 @@
-"""UserTarget: a cluster that the user brings, for one run."""
+"""UserTarget: a cluster that belongs to the user, as the target of one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ WITH_CONTROL = "Its nodes are killed, stopped and started by the commands of the
 
 
 class UserClientProxies:
-    """A proxy in front of each broker, for our client; see kraft.sim.chaos.clusters.user_cluster.ClientProxies."""
+    """A proxy in front of each broker, for pykraft's client; see
+    kraft.sim.chaos.clusters.user_cluster.ClientProxies."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
         self._server = ToxiproxyServer(folder, environment=warden.environment)
@@ -60,8 +61,8 @@ class UserClientProxies:
 
 
 class UserTarget:
-    """A cluster that the user brings; see kraft.sim.chaos.targets. Its possible fault kinds depend on the address and
-    on `control`."""
+    """A cluster that belongs to the user; see kraft.sim.chaos.targets. Its possible fault kinds depend on the address
+    and on `control`."""
 
     def __init__(
         self, scenario: Scenario, folder: Path, warden: Warden, bootstrap: str, control: NodeCommands | None

@@ -37,7 +37,7 @@ class GroupMembers:
         self._churn_s = workload.group_churn_s
         self._source = random.Random(source.getrandbits(64))
         self._ends: dict[int, bool] = {}
-        """Number of each member that is to end → whether it leaves the group before it ends."""
+        """Member number of each member that is to end → whether the member leaves the group before it ends."""
 
     async def run(self, context: ClientContext) -> None:
         """Run all members until the work ends."""

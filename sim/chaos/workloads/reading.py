@@ -39,7 +39,7 @@ async def read_along(context: ClientContext, number: int, places: Sequence[Place
 
 
 QUIET_S = 1.5
-"""How long the final reader continues to poll at the end of all partitions: the judge needs proof that no more records
+"""Seconds for which the final reader continues to poll at the end of all partitions, as proof that no more records
 come."""
 
 

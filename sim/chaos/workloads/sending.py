@@ -1,4 +1,6 @@
-"""Producers: each sends one record after the other to one partition, and waits for each acknowledgement."""
+"""Producers: each sends records to one partition, and waits for the acknowledgement of a record before it sends the
+next.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class Producers:
         self._interval_s = 1 / workload.rate
         self._starts_s = [source.random() * self._interval_s for _ in range(workload.producers)]
         self._began_ok = [float("-inf")] * workload.producers
-        """Number of each producer → begin of its last successful send."""
+        """Producer number → time when its last successful send began."""
         self._progress = trio.Event()
 
     async def run(self, context: ClientContext) -> None:

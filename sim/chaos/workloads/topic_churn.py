@@ -1,5 +1,5 @@
-"""Clients that create and delete topics, one after the other. Some topic names belong to one client; for the other
-names all clients compete.
+"""Clients that create and delete topics; each does one operation at a time. Some topic names belong to one client; for
+the other names all clients compete.
 
 A check of linearizability is feasible only for few operations on each name, so a shared name is used at most
 SHARED_OPERATIONS_MAX times.

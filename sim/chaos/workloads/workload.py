@@ -53,7 +53,7 @@ class ClientWorkload:
         self._is_own = places is None
         self._is_lasting = is_lasting
         self._has_topic = False
-        """Whether the topic was created, or an existing one is used."""
+        """Whether the topic of the producers exists: it was created, or an existing topic is used."""
         self.is_ready = False
         """Whether the topic exists and all of its replicas are in sync."""
         self._places = [Place(TOPIC, number) for number in range(scenario.topic.partitions)]
@@ -152,7 +152,7 @@ class ClientWorkload:
 
     async def run(self, until: trio.Event) -> None:
         """Run all clients until this event is set, and return when all of them are closed. Operations in progress may
-        then take FINISH_S. Errors of our own client's tasks are raised."""
+        then take FINISH_S. Errors of the tasks of pykraft's client are raised."""
         context = ClientContext(self._library, self._bootstrap, self._history, until)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._producers.run, context)

@@ -1,1 +1,1 @@
-"""Pure: histories of client requests and their responses, and the checks that judge them."""
+"""Pure: histories of client requests and their responses, and the checks of these histories."""

@@ -1,7 +1,7 @@
-"""Judge a whole history of what clients sent and read, and find the anomalies of a log with many writers and readers.
+"""Check a whole history of what clients sent and read, and find the anomalies of a log with many writers and readers.
 
 A history holds only values: what was sent and its outcome, and what each reader received, in order. It holds nothing
-about nodes. So the same code judges simulated runs, runs on a real cluster, and handwritten histories.
+about nodes. So the same code checks simulated runs, runs on a real cluster, and handwritten histories.
 
 The names are Jepsen's. Two kinds of Jepsen's anomalies are missing because no client sends in transactions yet: cycles
 between transactions (G0, G1c) and reads of the transaction's own sends. An aborted read (G1a) is a read of a value
@@ -72,7 +72,7 @@ class SentValue:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Records of one partition that one poll returned: (offset, value) pairs in order."""
+    """Records of one partition that a single poll returned: (offset, value) pairs in order."""
 
     place: Place
     records: Sequence[tuple[int, bytes]]
@@ -110,7 +110,7 @@ class Anomaly:
 
 @dataclass(slots=True)
 class HistoryJudgement:
-    """Result of judging a history. `seen`: invariant → number of values that could have violated it."""
+    """Result of the check of a history. `seen`: invariant → number of values that could have violated it."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)

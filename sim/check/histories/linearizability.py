@@ -5,7 +5,7 @@ of the history.
 
 A call that was never answered may take effect at any later time, or never: it need not have a place in the order. The
 model returns all states that such a call may lead to, so the search works with sets of states. Linearizability is local
-(Herlihy and Wing): the history of each key is judged alone, which costs far less.
+(Herlihy and Wing): the history of each key is checked alone, which costs far less.
 Source: Wing & Gong, Lowe (the cache of visited places).
 """
 
@@ -68,7 +68,7 @@ class LinearizabilityJudgement:
 
 
 def judge(history: Iterable[Call], model: Model, steps_max: int = STEPS_MAX) -> LinearizabilityJudgement:
-    """Judge the history of one key: "valid" (linearizable), "invalid", or "unknown" if that takes more than `steps_max`
+    """Check the history of one key: "valid" (linearizable), "invalid", or "unknown" if that takes more than `steps_max`
     steps of the model."""
     return _Search(tuple(history), model).run(steps_max)
 
@@ -102,7 +102,7 @@ class _Entries:
         self._return_of = [returns.get(number, 0) for number in range(len(calls))]
 
     def take_out(self, entry: int) -> None:
-        """Remove a call from the list, and its return if it has one."""
+        """Remove the entry of a call from the list, and the entry of its return if there is one."""
         self._unlink(entry)
         back = self._return_of[self.number[entry]]
         if back:

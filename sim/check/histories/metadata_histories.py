@@ -73,18 +73,19 @@ def calls_of_request(
     asked: Any,
     answer: ControllerAnswer | None,
     handlers: Sequence[int],
-    in_office: int | None,
+    steady_leader: int | None,
 ) -> Iterator[Call]:
     """Return the calls that a request to the controllers adds to its topic's history.
 
     If `returned_ns` is None, the outcome is unknown. Otherwise `answer` is the answer about the topic, None if there
     was none. `handlers` are the controllers that handled the request while they were active, once for each time.
-    `in_office` is the controller that was active from the call to the return, None if the active controller changed."""
+    `steady_leader` is the controller that was active during the whole request, None if the active controller changed.
+    """
     open_ones = len(handlers)
     if returned_ns is not None:
         open_ones -= 1
         is_change = answer is not None and answer.code is ErrorCode.NONE and not _is_reading(asked)
-        if is_change or (answer is not None and list(handlers) == [in_office]):
+        if is_change or (answer is not None and list(handlers) == [steady_leader]):
             yield Call(client, called_ns, returned_ns, asked, answer)
     if not _is_reading(asked):
         for _ in range(open_ones):
@@ -178,8 +179,8 @@ class LinearizableOffsets(_Linearizable):
 
 
 class LinearizableSettings(_Linearizable):
-    """Check that an acknowledged value of a topic's or broker's setting is committed until another one is.
-    sim.workload.admin_work judges the rest of M11."""
+    """Check that an acknowledged value of a topic's or broker's setting is committed until another value is.
+    sim.workload.admin_work checks the other parts of M11."""
 
     id = "M11"
     statement = "An acknowledged value of a setting is committed, until another one is."

@@ -1,8 +1,8 @@
-"""Sequential models of a topic's name, a committed offset and a setting, by which histories are judged.
+"""Sequential models of a topic's name, a committed offset and a setting, against which histories are checked.
 
 A name is absent, or belongs to a topic with an id and a number of partitions. Answers of the active controller reveal
 its state: answers to changes, rejections of changes, and answers to requests that only validate. An answer that a
-broker gives from its image (Metadata, DescribeConfigs) is not judged here, because a published image may be old by
+broker gives from its image (Metadata, DescribeConfigs) is not checked here, because a published image may be old by
 design.
 
 A committed offset is a register, that is, a value that is written and read. A setting is a register too, of which a

@@ -1,7 +1,7 @@
 """Checks of what a metadata log may hold, lose and commit (R4 to R9, R11, R12 and R15).
 
-`MLEDGER` is filled the first time that any replica's high watermark passes a batch, from that replica's log, and never
-rewritten.
+A batch is recorded in `MetadataLedger` the first time that any replica's high watermark passes it, from that replica's
+log, and never rewritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kraft.sim.check.shadow import ShadowBatch, ShadowLog, Shadows
 
 
 class MetadataLedger:
-    """Committed batches by end offset, in order."""
+    """Committed batches of the metadata log by end offset, in order."""
 
     def __init__(self) -> None:
         self.batches: dict[int, tuple[int, int]] = {}
@@ -41,8 +41,8 @@ class MetadataLedger:
 
 
 class LeaderAppendsOnly(Check):
-    """Check that a leader never truncates or rewrites its own log in its epoch. Truncations count as input: at the
-    front, which a leader may do, or at the end by a node that led a moment before."""
+    """Check that a leader never truncates or rewrites its log in the epoch that it leads. Truncations count as input:
+    at the front, which a leader may do, or at the end by a node that led a moment before."""
 
     id: ClassVar[str] = "R4"
     statement: ClassVar[str] = "A leader never truncates or rewrites its own log in its epoch."
@@ -82,7 +82,7 @@ class LogMatching(Check):
     """Check that logs that hold the same (offset, epoch) are equal up to it. This is checked by induction: a batch
     (offset, epoch) has the same bytes and the same predecessor in every log.
 
-    Exemption: after a power loss the disk of a node that is down may have holes; it is not a log until recovery."""
+    Exemption: after a power loss the disk of a node that is down may have gaps; it is not a log until recovery."""
 
     id: ClassVar[str] = "R5"
     statement: ClassVar[str] = "Logs that hold the same (offset, epoch) are equal up to it."
@@ -171,7 +171,7 @@ class LeaderCompleteness(Check):
 
 class StateMachineSafety(Check):
     """Check that each batch that a replica counts as committed equals the batch that was committed first at its offset.
-    This check also fills the ledger."""
+    This check also records the committed batches, in `MetadataLedger`."""
 
     id: ClassVar[str] = "R7"
     statement: ClassVar[str] = "No replica commits another record at an offset than the one committed there first."
@@ -240,10 +240,10 @@ class HighWatermarkSanity(Check):
 class CommitRule(Check):
     """Check that a leader commits only with a record of its epoch that is durable on a majority of voters. The commit
     is recomputed from the disks, never from the leader's bookkeeping. `voters` is the configured set. It is valid until
-    a leader uses the set of a record or a snapshot. Then the VotersRecord on the disks counts, and R16 judges whether
-    the leader may use it. Records that a leader knew to be committed before its election were committed by its
-    predecessors. A voter with a new disk counts with what was durable on the lost disk, because its acknowledgement may
-    have been in flight. That is valid until the voter is removed from the set."""
+    a leader uses the set of a record or a snapshot. Then the VotersRecord on the disks counts, and the check Membership
+    (R16) decides whether the leader may use it. Records that a leader knew to be committed before its election were
+    committed by its predecessors. A voter with a new disk counts with what was durable on the lost disk, because its
+    acknowledgement may have been in flight. That is valid until the voter is removed from the set."""
 
     id: ClassVar[str] = "R9"
     statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
@@ -271,7 +271,7 @@ class CommitRule(Check):
         self._records.setdefault((seen.record_offset, seen.record_epoch), seen.voters)
 
     def voters_seen(self, seen: VotersSeen) -> None:
-        """Record the leader's voter set: the latest one in its own log, committed or not."""
+        """Record the leader's voter set: the latest set in the leader's log, committed or not."""
         if not seen.is_leader:
             return
         if seen.record_offset >= 0:
@@ -400,7 +400,7 @@ class CommittedRecordsAreKept(Check):
 class SnapshotSoundness(Check):
     """Check that a snapshot holds exactly the records committed below its offset. Its digest must be that of the image
     published at the same offset, whether the snapshot was written or fetched. A disk is observed before the high
-    watermark, so a snapshot is judged after its node's role has been observed."""
+    watermark, so a snapshot is checked after its node's role has been observed."""
 
     id: ClassVar[str] = "R15"
     statement: ClassVar[str] = "A snapshot holds exactly the records committed below its offset."

@@ -80,7 +80,7 @@ class Membership(Check):
         return (seen.node, seen.voters) in self._in_snapshots
 
     def _appended(self, before: VotersSeen, seen: VotersSeen) -> None:
-        """Judge a record that this leader has appended since its last observation."""
+        """Check a VotersRecord that this leader has appended since its last observation."""
         changed = {*before.voters} ^ {*seen.voters}
         if seen.record_offset <= before.record_offset or not changed:
             return

@@ -1,5 +1,5 @@
-"""Synchronous: the replicas of one partition on a heap of events, with the controller's own decisions. May import what
-kraft.sim.cores may.
+"""Synchronous: the replicas of one partition on a heap of events, with the decisions of production's controller. May
+import what kraft.sim.cores may.
 
 - `log`: a partition's log on a disk
 - `links`: delivery of messages

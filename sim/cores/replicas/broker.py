@@ -68,8 +68,8 @@ class CoreBroker(Process):
         self.following: FollowingReplica | None = None
         self.eligible: dict[int, int] = {}
         self.is_loading = self.is_loaded = self.is_released = False
-        """Whether the broker's log is being opened. The next two flags: whether it has applied its first role; whether
-        it was ever unfenced and so serves others."""
+        """`is_loading`: the broker's log is being opened. `is_loaded`: the broker has applied its first role.
+        `is_released`: the broker was unfenced once, and so serves other brokers and clients."""
         self.is_truncating = self.is_syncing = False
         self.wants_stop = False
         self._asked: dict[str, tuple[int, int]] = {}

@@ -1,7 +1,8 @@
-"""Invariants of the replicas of one partition, checked after every event against a ledger that no node reads.
+"""Invariants of the replicas of one partition, checked after every event against a separate record of what was written
+and committed (`Ledger`), which no node reads.
 
-These are D1 to D9, D11, D16, D18, K7 and M9. M3, M5 to M8 and M16 judge what the metadata quorum decides and commits
-(M3, M5, M6 and M7 by the same checks of `kraft.sim.check`).
+Checked are D1 to D9, D11, D16, D18, K7 and M9. What the metadata quorum decides and commits is checked too: M3, M5 to
+M8 and M16 (M3, M5, M6 and M7 by the same checks of `kraft.sim.check`).
 
 A check reads and never changes anything. It raises `Violation` with its name and the evidence. Where appends wait for
 the disk (flush.messages=1) a replica must hold what it has synced, and no power loss excuses a missing record.
@@ -76,8 +77,8 @@ class ReplicaChecks(ReplicaWitness):
     # logs
 
     def on_append(self, broker: CoreBroker, batch: ReplicaBatch) -> None:
-        """Check D6: no hole, no older epoch. D8: one writer per epoch, one record per (offset, epoch). D7: the epoch
-        cache has the epoch."""
+        """Check three rules for an append. D6: no gap, no older epoch. D8: one writer per epoch, one record per
+        (offset, epoch). D7: the epoch cache has the epoch."""
         ledger, log, counts = self.ledger, broker.log, self.counts
         batches = log.batches
         end, epoch = log.log_start_offset, -1
@@ -344,7 +345,8 @@ def _raise(finding: Finding) -> NoReturn:
 
 def _recorded(world: ReplicaWorld, image: MetadataImage, old: PartitionState, new: PartitionState) -> PartitionRecorded:
     """Convert a change of the partition to the observation that the checks of whole clusters read. Electing the replica
-    with the longest log, after ISR and ELR were empty, does not count as unclean for M5: D1 judges what it may lose."""
+    with the longest log, after ISR and ELR were empty, does not count as an unclean election (M5); what it may lose is
+    checked by D1."""
     is_new = new.leader_epoch != old.leader_epoch and new.leader >= 0
     unclean = is_new and (old.isr or old.elr) and new.leader not in (*old.isr, *old.elr)
     return PartitionRecorded(

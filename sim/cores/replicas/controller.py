@@ -125,8 +125,8 @@ class CoreController(Process):
             self.world.send(self, broker, broker.receive_image, self.committed)
 
     def _probed(self, broker: CoreBroker, life: int, command: RegisterBrokerCommand) -> RegisterBrokerCommand:
-        """Detect that a returning broker is another process than the one whose session is active. This happens for half
-        of the returns."""
+        """Detect that a returning broker is a new process, while the session of its previous process is still active.
+        This happens for half of the returns."""
         old = self.image.brokers.get(command.broker_id)
         if old is None or life != broker.life or old.incarnation_id == command.incarnation_id:
             return command

@@ -1,4 +1,5 @@
-"""Checks that after the faults the in-sync replicas make progress while one broker stays dead, deaf or mute.
+"""Checks that after the faults the in-sync replicas make progress while one broker stays dead, deaf (receives nothing)
+or mute (sends nothing).
 
 `kraft.sim.cores.core_alone` requires the same of the voters of a quorum.
 """
@@ -18,8 +19,8 @@ REST_MS = 3_000
 
 class ReplicasAlone:
     """One random broker is faulty, the others are healthy. A deaf broker is never chosen if it leads, or if the
-    controller may make it the preferred leader. The controller would receive its heartbeats while it receives no
-    fetches, so it would keep the leadership. Kafka behaves in the same way."""
+    controller may make it the preferred leader. As a deaf leader it would keep the leadership: the controller would
+    receive its heartbeats, while it receives no fetches. Kafka behaves in the same way."""
 
     def __init__(self, world: ReplicaWorld) -> None:
         chance, kinds = world.chance, [*OutsideFault]

@@ -1,4 +1,4 @@
-"""Ledger of a world of replicas, which no node reads: leaders, batches written, batches committed, and batches lost to
+"""Record of a world of replicas, which no node reads: leaders, batches written, batches committed, and batches lost to
 power failures.
 
 The fault that destroys batches records each of them as exempt. A replica need not hold what its own power loss

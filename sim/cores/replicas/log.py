@@ -1,7 +1,7 @@
 """A partition's log on one broker: what survives a crash, and the methods that the cores need.
 
-Invariants: batches follow each other without holes; the epoch cache is production's and is updated as production does.
-A batch's `chain` is a hash over everything up to and including it, so one comparison distinguishes two histories.
+Invariants: batches follow each other without gaps; the epoch cache is production's and is updated as production does. A
+batch's `chain` is a hash over everything up to and including it, so one comparison distinguishes two histories.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class ReplicaLog:
         return lost
 
     def reopen(self) -> None:
-        """Open the log at a start: recovery syncs all batches, and offsets and epochs come from the files."""
+        """Open the log at a start of the broker: recovery syncs all batches, and offsets and epochs come from the
+        files."""
         self.synced = len(self.batches)
         self.epochs = EpochCache(self.scanned_epochs())
         self.high_watermark = max(self.log_start_offset, min(self.checkpoint, self.log_end_offset))

@@ -11,7 +11,7 @@ from kraft.wire.rpc.controller_messages import LogEndRow, LogEpochs
 
 
 class Fetch(NamedTuple):
-    """A follower fetches from `fetch_offset`. `token` is its id for the request."""
+    """Fetch request of a follower, from `fetch_offset`. `token` is the follower's id for the request."""
 
     token: int
     replica_id: int
@@ -23,7 +23,7 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The response. `diverging`: (epoch, end offset) of the leader where the histories diverge."""
+    """Response to a follower's fetch. `diverging`: (epoch, end offset) of the leader where the histories diverge."""
 
     fetch: Fetch
     error: ErrorCode
@@ -34,8 +34,8 @@ class Fetched(NamedTuple):
 
 
 class ListOffset(NamedTuple):
-    """A follower that was out of range requests the leader's log end offset, or, with that offset in `latest`, the
-    leader's log start offset."""
+    """Request of a follower whose fetch offset was out of range, for the leader's log end offset. If `latest` is that
+    log end offset, the request is for the leader's log start offset."""
 
     replica_id: int
     leader_epoch: int
@@ -43,7 +43,7 @@ class ListOffset(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Response with the requested offset; `offset` is None for an error."""
+    """Response to a follower's request for an offset; `offset` is None for an error."""
 
     asked: ListOffset
     offset: int | None

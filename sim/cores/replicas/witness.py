@@ -51,7 +51,7 @@ class ReplicaWitness:
         """Called when the high watermark of a broker has just changed from `before`."""
 
     def on_acknowledge(self, leading: LeadingReplica, batch: ReplicaBatch) -> None:
-        """Called when a producer with acks=all gets a success."""
+        """Called when a producer with acks=all gets a successful response."""
 
     def on_proposal(self, leading: LeadingReplica, proposal: IsrProposal) -> None:
         """Called when a leader proposes another ISR."""

@@ -33,7 +33,8 @@ class ReplicaSettings:
 
 
 class ReplicaWorld(ReplicaLinks):
-    """The whole world; each input to a core is one step."""
+    """The world of the replicas of one partition: brokers, controller, producers and links. Each input to a core is one
+    step."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class ReplicaWorld(ReplicaLinks):
     # callbacks of the parts
 
     def stepped(self, process: Process, what: str, *facts: object) -> None:
-        """A core of this process has processed an input, and its effects are done."""
+        """Handle the end of a step: a core of this process has processed an input, and its effects are done."""
         self.steps += 1
         if self.trace is not None:
             self.trace.append(f"{self.now} {process.node_id} {what} {facts}")
@@ -103,7 +104,7 @@ class ReplicaWorld(ReplicaLinks):
                 self.brokers[node_id].start()
 
     def kill(self, node_id: int) -> None:
-        """Kill the process; the log stays, and its kernel closes its connections."""
+        """Kill a broker's process: its log stays, and the kernel of its host closes its connections."""
         broker = self.brokers[node_id]
         if broker.is_up:
             self.controller.connection_ended(broker)

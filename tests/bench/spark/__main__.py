@@ -27,7 +27,7 @@ BENCH_JVM = "-XX:+UseSerialGC"
 
 
 def measure(line: Line, rounds: int, jvm_pid: int) -> Measured:
-    """Return the median rows per CPU second of each side over these rounds. One more round is run first and dropped."""
+    """Return the median rows per CPU second of each side over these rounds. An additional first round is dropped."""
     rates: dict[str, list[float]] = {side: [] for side in line.sides}
     walls: dict[str, list[float]] = {side: [] for side in line.sides}
     for number in range(rounds + 1):

@@ -1,4 +1,4 @@
-"""CPU seconds of a Spark session: the JVM and its Python workers, including those that have ended."""
+"""CPU seconds of a Spark session: of the JVM and its Python workers, including workers that have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 @dataclass(slots=True)
 class Cost:
-    """Cost of a piece of work, once it is done: CPU seconds of all processes of the session, and wall clock seconds."""
+    """The cost of completed work: CPU seconds of all processes of the session, and wall clock seconds."""
 
     cpu_s: float = 0
     wall_s: float = 0
@@ -25,7 +25,7 @@ def session_cpu_seconds(jvm_pid: int) -> float:
     for process in (jvm, *jvm.children(recursive=True)):
         try:
             times = process.cpu_times()
-        except psutil.NoSuchProcess:  # the process has ended; its parent counts its time from now on
+        except psutil.NoSuchProcess:  # the process has ended; from now on its time is part of its parent's
             continue
         total += times.user + times.system + times.children_user + times.children_system
     return total
@@ -33,7 +33,7 @@ def session_cpu_seconds(jvm_pid: int) -> float:
 
 @contextmanager
 def measured(jvm_pid: int) -> Iterator[Cost]:
-    """Measure the cost of the block. Background work of the session, such as compiling, counts too."""
+    """Measure the cost of the `with` block. Background work of the session, such as compiling, is included."""
     cost = Cost()
     cpu, wall = session_cpu_seconds(jvm_pid), time.monotonic()
     yield cost

@@ -28,8 +28,8 @@ ARROW_ROWS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One comparison. `sides` has the work of each side, by the side's name. `target` is the minimum of our rate
-    divided by the other side's."""
+    """One comparison. `sides` maps each side's name to its work. `target` is the minimum of our rate divided by the
+    other side's rate."""
 
     name: str
     rows: int
@@ -84,14 +84,14 @@ def fill(cluster: LocalCluster, topic: Topic) -> None:
 
 
 class Queries:
-    """The queries of both sides on one cluster."""
+    """The queries of our tables and of Spark's connector on one cluster."""
 
     def __init__(self, spark: SparkSession, cluster: LocalCluster) -> None:
         self._spark = spark
         self._bootstrap = cluster.bootstrap
 
     def reader(self, side: str, topic: str, *, is_stream: bool = False) -> Any:
-        """Return a reader with the options that both sides have."""
+        """Return a reader with the options that the two sides share."""
         reader = self._spark.readStream if is_stream else self._spark.read
         name = {OURS: "kraft", CONNECTOR: "kafka"}[side]
         return reader.format(name).option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", topic)
@@ -117,8 +117,7 @@ class Queries:
         return work
 
     def write(self, side: str, cluster: LocalCluster, rows: int, value_bytes: int) -> Callable[[], None]:
-        """Write rows into a topic, a new one each time. Creating the rows is part of the measurement, and the same on
-        both sides."""
+        """Write rows into a new topic. Creating the rows is part of the measurement, and costs both sides the same."""
         name = {OURS: "kraft", CONNECTOR: "kafka"}[side]
 
         def work() -> None:
@@ -133,7 +132,8 @@ class Queries:
         return work
 
     def ceiling(self, topic: Topic) -> Callable[[], None]:
-        """Read prepared Arrow batches of the same shape, to measure the cost of Spark's side of the API alone."""
+        """Read prepared Arrow batches of the same shape, to measure only the cost of Spark's part of the data source
+        API."""
         self._spark.dataSource.register(ReadyMade)
 
         def work() -> None:
@@ -149,7 +149,7 @@ def drop(frame: DataFrame) -> None:
 
 
 def lines(spark: SparkSession, cluster: LocalCluster, share: float) -> Iterator[Line]:
-    """Return every line of the benchmark. The topics have been filled before."""
+    """Return every line of the benchmark. The topics must be filled."""
     queries, full = Queries(spark, cluster), topics(share)
 
     def both(work: Callable[..., Callable[[], None]], *arguments: Any) -> dict[str, Callable[[], None]]:
@@ -181,7 +181,7 @@ def lines(spark: SparkSession, cluster: LocalCluster, share: float) -> Iterator[
 
 
 class ReadyMade(DataSource):
-    """Reader of batches that were created before the first one is requested."""
+    """Data source whose batches exist before the first one is requested."""
 
     @classmethod
     def name(cls) -> str:

@@ -25,8 +25,8 @@ Python workers; the broker is not counted. The ratio is the first side over the 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Figures of a line, by side: medians of rows per CPU second and rows per wall clock second, with minimum and
-    maximum."""
+    """Figures of a line for each side: median, minimum and maximum of rows per CPU second and of rows per wall clock
+    second."""
 
     name: str
     rows: int
@@ -43,7 +43,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure that is not compared with another side. `most` is its target, a maximum."""
+    """A figure of our tables alone. `most` is its target, a maximum."""
 
     name: str
     value: float
@@ -71,7 +71,7 @@ class Figures:
 
     @classmethod
     def kept(cls, path: Path = KEPT) -> Figures:
-        """Return the figures stored in the repository."""
+        """Return the figures that are stored in the repository."""
         told = json.loads(path.read_text())
         lines, alone = (Measured(**one) for one in told["lines"]), (Figure(**one) for one in told["alone"])
         return cls(**{**told, "lines": tuple(lines), "alone": tuple(alone)})
@@ -100,18 +100,18 @@ def render(figures: Figures) -> str:
 
 
 def write(figures: Figures) -> None:
-    """Store the figures, and put the section into the benchmark page, where it replaces an older one."""
+    """Store the figures, and put the section into the benchmark page, where it replaces an older section."""
     KEPT.write_text(json.dumps(asdict(figures), indent=1) + "\n")
     restore()
 
 
 def restore() -> None:
-    """Put the section, made from the stored figures, into the benchmark page, which was written anew without it."""
+    """Put the section, made from the stored figures, into the benchmark page, which was written again without it."""
     PAGE.write_text(with_section(PAGE.read_text(), render(Figures.kept())))
 
 
 def with_section(page: str, section: str) -> str:
-    """Return the page with this section at its end, replacing an older one."""
+    """Return the page with this section at its end, instead of an older section."""
     head = page.split(HEADING)[0].rstrip("\n")
     return f"{head}\n\n{section}"
 

@@ -1,6 +1,4 @@
-"""Figures that are not compared with another side: tables of large clusters, long histories, pushed-down ranges,
-imports.
-"""
+"""Figures of our tables alone: tables of large clusters, long histories, pushed-down ranges, imports."""
 
 from __future__ import annotations
 
@@ -40,8 +38,8 @@ IMPORTED = "kraft.client.spark.topics.reader, kraft.client.spark.topics.range_re
 
 
 def large_tables(spark: SparkSession, jvm_pid: int, share: float) -> Iterator[Figure]:
-    """Read the table `partitions` of a cluster with 100,000 partitions, and look up one topic. For comparison, also
-    measure the response alone, without a table."""
+    """Read the table `partitions` of a cluster with 100,000 partitions, and find one topic in it. For comparison, also
+    measure the request and its response without a table."""
     topics = max(1, int(TOPICS * share))
     with running(combined=1) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -91,8 +89,8 @@ def _fetched_bytes(settings: TopicSettings, bounds: Bounds) -> int:
 
 
 def imports() -> Figure:
-    """Return the CPU seconds that a worker needs to import what it reads a topic with. The imports that Spark needs for
-    any Python source are left out."""
+    """Return the CPU seconds of the imports with which a worker reads a topic. Imports that Spark needs for any Python
+    source are not included."""
     code = (
         "import pyspark.sql.datasource, pyarrow, time; before = time.process_time(); "
         f"import {IMPORTED}; print(time.process_time() - before)"

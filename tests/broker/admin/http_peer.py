@@ -19,7 +19,7 @@ Handle = Callable[[HttpRequest], HttpAnswer]
 
 @dataclass
 class Driven:
-    """An HttpConnection with a driver that the test controls."""
+    """An HttpConnection whose driver is controlled by the test."""
 
     transport: StillTransport
     connection: HttpConnection
@@ -44,7 +44,7 @@ class Driven:
         return Driven(transport, connection, ended=ended, failures=failures)
 
     def feed(self, data: bytes, *, piece_bytes: int = 1 << 20) -> bytes:
-        """Feed `data` to the connection in pieces, as far as the connection reads it. Return all bytes of its
+        """Feed `data` to the connection in pieces until the connection stops reading. Return all bytes of its
         responses."""
         while data:
             space = self.connection.space()
@@ -64,7 +64,7 @@ class Driven:
             self.connection.sent(len(chunk))
 
     def drain(self) -> None:
-        """Run turns and send output until nothing remains to be sent."""
+        """Run turns and send output until the connection has nothing more to send."""
         self.send_all()
         while self.turns_taken < self.transport.turns:
             self.turns_taken += 1

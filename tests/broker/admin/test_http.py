@@ -1,4 +1,5 @@
-"""HttpConnection without a network: its responses to given bytes, and the memory that it holds meanwhile."""
+"""HttpConnection without a network: its responses to given bytes, and the memory that it uses until it has sent
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the admin listener alone: the view of the node consists of plain functions."""
+"""Pages of the admin listener without a node: the tests replace the node's state by plain functions."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_an_admin_connection_without_a_complete_request_is_closed_after_the_idle
 ) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         client = await connect(world.node("probe"), at(cluster, 1))
-        for data in trickle:  # does not keep it
+        for data in trickle:  # the connection is closed after the response
             client.send(data)
             await world.sleep_ms(250)
             assert not client.ended.is_set()

@@ -1,4 +1,6 @@
-"""APIs of absent features: they answer as Kafka does where the feature is off, and one log line names the feature."""
+"""APIs of absent features: they are answered like a Kafka broker on which the feature is off, and one log line names
+the feature.
+"""
 
 from __future__ import annotations
 

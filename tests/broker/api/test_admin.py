@@ -220,7 +220,7 @@ def test_a_missing_topic_of_a_metadata_request_is_created_with_the_brokers_defau
     assert len(controller.requests) == 1
 
 
-def test_dynamic_settings_take_effect_when_they_are_published() -> None:
+def test_dynamic_broker_settings_take_effect_when_their_image_is_published() -> None:
     from kraft.image import ImageDelta, replay
 
     cluster = Cluster()

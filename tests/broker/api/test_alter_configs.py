@@ -1,4 +1,4 @@
-"""AlterConfigs: after the request, only the configs that it names are set."""
+"""AlterConfigs: afterwards, a resource has exactly the configs that the request names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_alter_configs_of_all_brokers_keeps_min_insync_replicas_when_it_is_not_n
     assert configs(cluster, BROKER, "") == {"min.insync.replicas": "2", "log.retention.ms": "8"}
 
 
-def test_each_resource_of_alter_configs_fails_alone_and_then_keeps_its_previous_configs() -> None:
+def test_a_resource_that_alter_configs_rejects_keeps_its_configs_and_others_are_changed() -> None:
     cluster = Cluster()
     alter(cluster, resource(TOPIC, "orders", retention_ms="5"))
     errors = alter(

@@ -1,5 +1,5 @@
-"""Nodes survive responses of another release that they do not understand: unknown error codes, and bodies that do not
-parse.
+"""Nodes survive responses that they do not understand because they come from another release: unknown error codes, and
+bodies that do not parse.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ANSWERS: dict[InternalKey, tuple[Answer, ...]] = {
     InternalKey.ASSIGN_REPLICAS_TO_DIRS: (refused(InternalKey.ASSIGN_REPLICAS_TO_DIRS),),
     InternalKey.FORWARD: (refused(InternalKey.FORWARD), refused_topics, rubbish),
 }
-"""For each API, the responses that the active controller gives first, one after the other."""
+"""API → responses that the active controller gives first, one after the other."""
 
 
 @pytest.mark.parametrize("key", ANSWERS)

@@ -1,4 +1,4 @@
-"""ApiVersions: the version ranges by which clients decide, and the response to an unsupported version."""
+"""ApiVersions: the version ranges that clients read, and the response to an unsupported version."""
 
 from __future__ import annotations
 

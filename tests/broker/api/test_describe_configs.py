@@ -1,4 +1,4 @@
-"""DescribeConfigs: layers, sources, synonyms, and permissions. Also the loggers of IncrementalAlterConfigs."""
+"""DescribeConfigs: layers, sources, synonyms, and permissions. IncrementalAlterConfigs of loggers."""
 
 from __future__ import annotations
 

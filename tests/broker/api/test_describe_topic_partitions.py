@@ -91,7 +91,7 @@ def test_a_page_never_exceeds_max_request_partition_size_limit() -> None:
     assert [len(page) for page in pages(harness, limit=100)] == [2, 2, 1]
 
 
-def test_a_page_continues_behind_a_topic_that_was_deleted_meanwhile() -> None:
+def test_a_page_cursor_at_a_deleted_topic_continues_with_the_next_topic() -> None:
     harness = BrokerHarness(image_of(*three_brokers(), *alphabet(2, 2)))
     assert [topic.name for topic in ask(harness, cursor=("aa", 7)).topics] == ["b"]
     assert ask(harness, cursor=("a", 9)).topics[0].partitions == ()

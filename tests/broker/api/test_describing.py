@@ -167,7 +167,7 @@ def test_describe_producers_returns_an_error_only_for_partitions_that_are_not_ho
 
 
 class Nobody:
-    """An authorizer that denies every operation."""
+    """Authorizer that denies every operation."""
 
     def authorize(self, session: object, operation: object, resource: object) -> bool:
         return False
@@ -181,7 +181,7 @@ def test_describe_producers_of_a_forbidden_topic_opens_no_log() -> None:
         await plane.create_topic("orders")
         assert not error(await plane.produce("orders", batch("a")))
         partition = plane.partition("orders")
-        partition.log, partition.log_state = None, LogState.CLOSED  # as after a restart
+        partition.log, partition.log_state = None, LogState.CLOSED  # closed, as after a restart
         node = plane.cluster.node(1)
         authorizer, node.gates.authorizer = node.gates.authorizer, Nobody()
         (row,) = await producers(plane, "orders", 0)

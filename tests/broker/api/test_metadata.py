@@ -75,7 +75,7 @@ def test_metadata_returns_leader_replicas_isr_and_offline_replicas_of_partitions
     (topic,) = BrokerHarness(image).ask(METADATA, version, topics=asked("orders")).topics
     assert (topic.name, topic.error_code) == ("orders", 0)
     first, second, third = topic.partitions
-    if version == 0:  # without live replicas only
+    if version == 0:  # the replicas whose broker is not live
         assert (first.error_code, first.leader_id, first.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, 1, (1, 2))
     else:
         assert (first.error_code, first.leader_id, first.replica_nodes) == (0, 1, (1, 2, 3))
@@ -295,7 +295,7 @@ def test_metadata_of_a_fenced_broker_names_another_live_broker_as_controller() -
 
 
 def many(chance: random.Random, count: int, topic_id: UUID, name: str) -> list[Event]:
-    """Return the records of a topic whose partitions are in a few states, some of them unusual."""
+    """Return the metadata records of a topic whose partitions are in a few different states, some of them unusual."""
     directories = (DIRECTORY, OTHER_DIRECTORY, DIRECTORY)
     states: list[tuple[tuple[int, ...], tuple[int, ...], int, int]] = [
         ((1, 2, 3), (1, 2, 3), 1, 0),

@@ -1,4 +1,5 @@
-"""Requests that decompress stored batches: only a few at a time, and their memory is charged to the budget."""
+"""Requests that decompress stored batches: only a few of them run at a time, and their memory is charged to the
+budget."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kraft.broker.serving.gates import OPENERS_MAX, OPENING_BYTES, Gates
 from kraft.wire.budget import MemoryBudget
 
 
-def test_a_bounded_number_of_requests_decompress_at_once_and_their_memory_is_charged() -> None:
+def test_a_bounded_number_of_requests_decompress_stored_batches_at_once_and_their_memory_is_charged() -> None:
     async def main() -> None:
         memory = MemoryBudget(OPENING_BYTES)
         gates = Gates(memory)

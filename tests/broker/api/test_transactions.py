@@ -1,4 +1,4 @@
-"""Requests of transactions in every version, and who may send them."""
+"""Requests about transactions in every version, and the permissions that they need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPEN = TransactionValue(
 
 
 class StillCoordinators:
-    """In the place of the coordinators: records each request, and replies at once."""
+    """Stands in for TransactionCoordinators: records each request, and replies at once."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -51,7 +51,7 @@ class StillCoordinators:
 
 
 class StillWriter:
-    """In the place of the writer of markers: each partition has its error."""
+    """Stands in for MarkerWriter: reports a given error for each partition."""
 
     def __init__(self, errors: dict[tuple[str, int], ErrorCode]) -> None:
         self.errors = errors
@@ -84,7 +84,7 @@ IMAGE = image_of(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
-def test_an_init_of_a_transactional_id_goes_to_its_coordinator(version: int) -> None:
+def test_init_producer_id_with_a_transactional_id_is_passed_to_its_coordinator(version: int) -> None:
     broker, coordinators = harness(InitReply(ErrorCode.NONE, 7, 3))
     fields: dict[str, Any] = {"transactional_id": "pay", "transaction_timeout": 5_000}
     fields |= {"producer_id": 7, "producer_epoch": 2} if version >= 3 else {"producer_id": -1, "producer_epoch": -1}
@@ -94,7 +94,7 @@ def test_an_init_of_a_transactional_id_goes_to_its_coordinator(version: int) -> 
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
-def test_an_init_of_a_fenced_producer_is_refused_as_its_client_knows_it(version: int) -> None:
+def test_init_producer_id_of_a_fenced_producer_gets_an_error_code_that_its_version_knows(version: int) -> None:
     broker, _ = harness(InitReply(FENCED))
     reply = broker.ask(ApiKey.INIT_PRODUCER_ID, version, transactional_id="pay", producer_id=-1, producer_epoch=-1)
     assert reply.error_code == (FENCED if version >= 4 else OLD_FENCED)
@@ -117,7 +117,9 @@ def adding(*partitions: tuple[str, int], **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", versions(ApiKey.ADD_PARTITIONS_TO_TXN))
 @pytest.mark.parametrize("error", [ErrorCode.NONE, FENCED, ErrorCode.CONCURRENT_TRANSACTIONS])
-def test_added_partitions_have_the_coordinators_error_each(version: int, error: ErrorCode) -> None:
+def test_add_partitions_to_txn_returns_the_coordinators_error_for_each_partition(
+    version: int, error: ErrorCode
+) -> None:
     broker, coordinators = harness(ErrorReply(error))
     reply = broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, **adding(("orders", 0), ("orders", 1)))
     expected = OLD_FENCED if error is FENCED and version < 2 else error
@@ -144,7 +146,7 @@ def test_brokers_add_and_verify_partitions_of_several_transactions_in_one_reques
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_only_brokers_may_send_the_newer_versions(version: int) -> None:
+def test_add_partitions_to_txn_from_version_4_needs_cluster_action(version: int) -> None:
     broker, coordinators = harness(denied=(Operation.CLUSTER_ACTION, CLUSTER.name))
     reply = broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, **adding(("orders", 0)))
     assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -158,14 +160,16 @@ def test_only_brokers_may_send_the_newer_versions(version: int) -> None:
         ((Operation.WRITE, "orders"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
-def test_a_client_needs_write_on_the_id_and_on_the_topics(denied: Any, expected: ErrorCode) -> None:
+def test_add_partitions_to_txn_needs_write_on_the_transactional_id_and_on_the_topics(
+    denied: Any, expected: ErrorCode
+) -> None:
     broker, coordinators = harness(denied=denied)
     assert added(broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, **adding(("orders", 0)))) == {("orders", 0): expected}
     assert coordinators.asked == []
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.ADD_OFFSETS_TO_TXN))
-def test_the_partition_of_a_group_is_added_by_its_hash(version: int) -> None:
+def test_add_offsets_to_txn_adds_the_offsets_partition_given_by_the_hash_of_the_group(version: int) -> None:
     broker, coordinators = harness(ErrorReply(FENCED))
     reply = broker.ask(ApiKey.ADD_OFFSETS_TO_TXN, version, **IDENTITY, group_id="my-group")
     assert reply.error_code == (FENCED if version >= 2 else OLD_FENCED)
@@ -179,14 +183,16 @@ def test_the_partition_of_a_group_is_added_by_its_hash(version: int) -> None:
         ((Operation.READ, "g"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
     ],
 )
-def test_adding_a_group_needs_write_on_the_id_and_read_on_the_group(denied: Any, expected: ErrorCode) -> None:
+def test_add_offsets_to_txn_needs_write_on_the_transactional_id_and_read_on_the_group(
+    denied: Any, expected: ErrorCode
+) -> None:
     broker, _ = harness(denied=denied)
     assert broker.ask(ApiKey.ADD_OFFSETS_TO_TXN, 4, **IDENTITY, group_id="g").error_code == expected
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.END_TXN))
 @pytest.mark.parametrize("error", [ErrorCode.NONE, FENCED])
-def test_the_end_of_a_transaction_raises_the_epoch_from_version_5_on(version: int, error: ErrorCode) -> None:
+def test_end_txn_returns_the_next_producer_epoch_from_version_5_on(version: int, error: ErrorCode) -> None:
     bumps = version >= 5
     broker, coordinators = harness(EndReply(error, 7, 4) if bumps and not error else EndReply(error))
     reply = broker.ask(ApiKey.END_TXN, version, **IDENTITY, committed=True)
@@ -196,7 +202,7 @@ def test_the_end_of_a_transaction_raises_the_epoch_from_version_5_on(version: in
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.WRITE_TXN_MARKERS))
-def test_each_marker_is_written_with_an_error_of_its_own(version: int) -> None:
+def test_write_txn_markers_returns_an_error_code_for_each_marker_and_partition(version: int) -> None:
     errors = {("orders", 0): ErrorCode.NONE, ("orders", 1): ErrorCode.NOT_LEADER_OR_FOLLOWER}
     writer = StillWriter(errors)
     markers = [
@@ -222,7 +228,7 @@ def test_each_marker_is_written_with_an_error_of_its_own(version: int) -> None:
     assert writer.written[2][2] == (8, 3, 5, False, 2 if version >= 2 else 0)
 
 
-def test_markers_need_the_right_of_brokers_or_of_administrators() -> None:
+def test_write_txn_markers_needs_cluster_action_or_alter_on_the_cluster() -> None:
     marker = {"producer_id": 7, "topics": [{"name": "orders", "partition_indexes": [0]}]}
     denying = Denying((Operation.CLUSTER_ACTION, CLUSTER.name), (Operation.ALTER, CLUSTER.name))
     writer = StillWriter({("orders", 0): ErrorCode.NONE})
@@ -234,7 +240,7 @@ def test_markers_need_the_right_of_brokers_or_of_administrators() -> None:
     assert reply.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
-def test_topics_that_may_not_be_described_are_left_out_of_a_transaction() -> None:
+def test_describe_transactions_omits_topics_that_the_client_may_not_describe() -> None:
     broker, coordinators = harness(
         DescribeTransactionReply(ErrorCode.NONE, OPEN), denied=(Operation.DESCRIBE, "secret")
     )
@@ -248,7 +254,9 @@ def test_topics_that_may_not_be_described_are_left_out_of_a_transaction() -> Non
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_TRANSACTIONS))
-def test_the_list_leaves_out_what_may_not_be_described_and_names_unknown_states(version: int) -> None:
+def test_list_transactions_omits_ids_the_client_may_not_describe_and_returns_unknown_state_filters(
+    version: int,
+) -> None:
     listed = ListTransactionsReply(ErrorCode.NONE, (("pay", OPEN), ("secret", OPEN)))
     for duration_ms, expected in ((-1, ["pay"]), (10**9, [] if version >= 1 else ["pay"])):
         coordinators = StillCoordinators(listed)
@@ -260,7 +268,7 @@ def test_the_list_leaves_out_what_may_not_be_described_and_names_unknown_states(
         assert reply.error_code == ErrorCode.NONE
 
 
-def test_the_list_is_refused_while_a_partition_is_loading() -> None:
+def test_list_transactions_gets_load_in_progress_while_a_partition_is_being_loaded() -> None:
     broker, _ = harness(ListTransactionsReply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     reply = broker.ask(ApiKey.LIST_TRANSACTIONS, 2)
     assert reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

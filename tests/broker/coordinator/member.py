@@ -32,7 +32,7 @@ TRIES_MAX = 200
 
 
 class Member:
-    """One client in a group. `broker` is the connection to the broker that it takes for its coordinator."""
+    """One client in a group. `broker` is the connection to the broker that the client considers its coordinator."""
 
     def __init__(self, world: World, cluster: WorldCluster, seam: Seam, group: str = "g") -> None:
         self.world = world
@@ -45,7 +45,7 @@ class Member:
         self._client: AskingClient | None = None
 
     async def find(self) -> int:
-        """Return the coordinator's node id, once it is known."""
+        """Return the coordinator's node id. Wait until a broker names itself as the coordinator."""
         for _ in range(TRIES_MAX):
             for broker_id in self.cluster.broker_ids:
                 if self.world.is_running(self.cluster.name(broker_id)) and await self._ask_where(broker_id):
@@ -54,8 +54,8 @@ class Member:
         raise AssertionError("no coordinator was found")
 
     async def _ask_where(self, broker_id: int) -> bool:
-        """Look up the coordinator at this broker, and connect to this broker if it names itself. A coordinator that
-        another broker names may not know yet that it coordinates."""
+        """Ask this broker for the coordinator, and connect to this broker if it names itself. If it names another
+        broker, that broker may not know yet that it is the coordinator."""
         try:
             client = await self.cluster.connect(broker_id, self.seam)
             answer = await client.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[self.group])
@@ -76,7 +76,7 @@ class Member:
         return await self._client.ask(key, NEWEST[key] if version is None else version, **fields)
 
     async def join(self, **fields: Any) -> Any:
-        """Join, with the member id if one is given. Return the reply."""
+        """Send JoinGroup, with the member id if one is given. Return the reply."""
         while True:
             reply = await self.ask(
                 ApiKey.JOIN_GROUP,
@@ -146,7 +146,7 @@ class Member:
         return ErrorCode(int(reply.topics[0].partitions[0].error_code))
 
     async def committed(self, topic: str = "orders", partition: int = 0, *, stable: bool = False) -> int:
-        """Return the committed offset; -1 if there is none. Raises AssertionError on any error."""
+        """Return the committed offset; -1 if no offset is committed. Raises AssertionError on any error."""
         row = await self.fetched(topic, partition, stable=stable)
         assert row.error_code == ErrorCode.NONE
         offset: int = row.committed_offset

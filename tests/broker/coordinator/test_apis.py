@@ -156,7 +156,7 @@ def test_an_empty_offset_commit_is_answered_by_every_broker(run: Any) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-def test_every_version_of_join_group_joins(run: Any, version: int) -> None:
+def test_a_member_joins_its_group_with_every_version_of_join_group(run: Any, version: int) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         reply = await member.join(version=version)
         assert (reply.error_code, reply.generation_id, reply.leader) == (0, 1, member.member_id)
@@ -229,7 +229,7 @@ def test_every_version_of_offset_commit_is_read_by_every_version_of_offset_fetch
     run(test)
 
 
-def test_an_offset_commit_before_version_5_may_set_its_own_retention(run: Any) -> None:
+def test_an_offset_commit_before_version_5_may_request_a_retention_time(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.find()
         old = messages.versioned_class(ApiKey.OFFSET_COMMIT, 4, messages.MessageDirection.REQUEST)
@@ -308,7 +308,8 @@ async def commit_by_id(member: Member, topic_id: UUID | None, offset: int, parti
 
 
 async def fetch_by_ids(member: Member, *topic_ids: UUID | None) -> list[tuple[UUID, ErrorCode, int]]:
-    """Return (topic id, error, offset) of partition 0 of each topic; if no topic is given, of all topics."""
+    """Return (topic id, error, offset) of partition 0 of each topic; if no topic is given, of all topics of the
+    group."""
     topics = [{"topic_id": one, "partition_indexes": [0]} for one in topic_ids] or None
     groups = [{"group_id": "g", "topics": topics}]
     (group,) = (await member.ask(ApiKey.OFFSET_FETCH, WITH_TOPIC_IDS, groups=groups)).groups
@@ -377,7 +378,7 @@ def test_a_fetch_of_all_offsets_by_topic_id_omits_a_deleted_topic(run: Any) -> N
         for name in ids:
             assert await member.commit(5, topic=name) is ErrorCode.NONE
         publisher = cluster.node(await member.find()).publisher
-        image = publisher.image  # the next image is published without notifying the coordinator
+        image = publisher.image  # the next image is published, but the coordinator is not notified
         publisher.image = replay(image, [events.RemoveTopic(ids["orders"])], image.offset + 1, image.epoch)
         assert await fetch_by_ids(member) == [(ids["others"], ErrorCode.NONE, 5)]
         reply = await member.ask(ApiKey.OFFSET_FETCH, groups=[{"group_id": "g", "topics": None}])

@@ -1,5 +1,5 @@
-"""The end of group work in a simulated run: it ends when the coordinator reports the group as idle, and the coordinator
-writes nothing afterwards.
+"""The end of group activity in a simulated run: it has ended when the coordinator reports the group as idle. The
+coordinator writes nothing afterwards.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> 
     patch.setattr(group_coordinators, "encode_entry", twin)
 
 
-def test_group_checks_compare_the_logged_members_with_the_coordinators_before_members_leave(
+def test_group_checks_compare_group_members_in_log_and_coordinator_before_the_members_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calm = Plan(seed=3, duration_ms=6_000, work=dict.fromkeys(MEMBERS, ()))

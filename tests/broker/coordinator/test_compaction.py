@@ -12,7 +12,7 @@ from tests.broker.coordinator.member import Member
 ROUNDS, COMMITS = 6, 150
 SEGMENT_BYTES = 2_000
 SETTLED_MS = 500
-"""Milliseconds that are long enough for one round of every cleaner."""
+"""Time in milliseconds in which every cleaner completes a round."""
 TOPIC = "__consumer_offsets"
 CLEANS_OFTEN = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "50"}
 
@@ -30,7 +30,7 @@ async def shorten_segments(cluster: Any, member: Member) -> None:
 
 
 def sizes(cluster: Any) -> list[int]:
-    """Return the size in bytes of the offsets partition at each broker."""
+    """Return the size in bytes of the offsets partition's log, by broker."""
     replicas = [cluster.node(broker_id).broker.broker.replicas for broker_id in cluster.broker_ids]
     return [one.find(TOPIC, 0).log.size_bytes for one in replicas]
 

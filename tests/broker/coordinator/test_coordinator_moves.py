@@ -1,5 +1,5 @@
-"""A coordinator that dies, stops or is partitioned from the others: acknowledged commits survive, and only the current
-coordinator answers clients.
+"""A group coordinator that dies, stops or is cut off from other brokers: acknowledged commits survive, and only the
+current coordinator answers clients.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def test_a_broker_that_lost_the_offsets_partition_answers_not_coordinator(run: A
 
 
 def test_a_record_that_a_client_wrote_to_the_offsets_topic_is_loaded_and_the_group_continues(run: Any) -> None:
-    """The client has the permission to write to the internal topic. The coordinator then loads its state again from the
-    log."""
+    """The client has the permission to write to the internal topic. After its record, the coordinator loads the state
+    again from the log."""
 
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()

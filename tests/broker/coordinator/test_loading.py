@@ -30,7 +30,7 @@ def shard_of(cluster: Any, member: Member) -> Any:
 
 
 def cut_off(world: Any, cluster: Any, broker: int) -> None:
-    """Partition the followers from this broker, so that its high watermark does not move."""
+    """Cut the followers off from this broker, so that its high watermark does not move."""
     for other in cluster.broker_ids:
         if other != broker:
             world.partition(cluster.name(broker), cluster.name(other))
@@ -95,7 +95,7 @@ def test_offsets_of_a_topic_deleted_during_loading_are_removed(run: Any) -> None
 
 
 def test_iterating_over_groups_with_many_offsets_lets_other_tasks_run() -> None:
-    """A broker with many offsets must not be blocked when a topic is deleted or offsets expire."""
+    """Otherwise a broker with many offsets would be blocked when a topic is deleted or offsets expire."""
     state = EMPTY_STATE.with_entries(
         GroupLogEntry(OffsetKey(f"g{number % 100}", "orders", number), OffsetValue(1, -1, "", 1))
         for number in range(10_000)
@@ -216,7 +216,7 @@ def test_offsets_are_not_loaded_from_a_damaged_batch(run: Any) -> None:
         place = f"__consumer_offsets-{shard.partition.index}"
         data = world.host(cluster.name(first)).root.entries["data"].entries[place].entries[f"{0:020d}.log"].data
         at = data.rindex((209).to_bytes(8, "big"))
-        data[at + 7] ^= 1  # it claims version 208 now, and is otherwise unchanged
+        data[at + 7] ^= 1  # the record claims value version 208 now, and is otherwise unchanged
         cluster.node(first).broker.broker.groups.reload(shard)
         for _ in range(100):
             if await member.find() != first:
@@ -261,7 +261,7 @@ def test_groups_in_a_damaged_log_stay_unavailable_until_another_broker_can_load_
 
 
 def truncate_nothing(replicas: Any, partition: Any) -> None:
-    """Make the follower run a truncation that removes nothing, as after a divergence that turns out not to exist."""
+    """Make the follower run a truncation that removes nothing, as when a suspected divergence does not exist."""
     followed = [found for one in replicas.fetchers if (found := one.followed(partition)) is not None]
     followed[0]._truncate(partition.log.log_end_offset, fully=False)
 

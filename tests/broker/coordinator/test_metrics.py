@@ -35,7 +35,7 @@ def test_commits_rebalances_and_loads_are_counted_in_the_coordinators_metrics(ru
     run(test)
 
 
-def test_expired_offsets_are_counted_when_they_are_removed(run: Any) -> None:
+def test_the_metric_of_expired_offsets_counts_an_offset_when_it_is_removed(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(1)

@@ -1,4 +1,6 @@
-"""Questions to transaction coordinators: where they go, how they are batched, and what their answers mean."""
+"""Requests to transaction coordinators to add or verify partitions: their destination, their batching, and the meaning
+of their responses.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ A, B = ("orders", 0), ("orders", 1)
 
 
 class Asking:
-    """The questions of broker 1. `leader`: the coordinator of every transactional id."""
+    """PartitionEnrolment of broker 1, with its requests recorded. `leader` is the broker that coordinates every
+    transactional id."""
 
     def __init__(self, stage: PartStage, leader: int) -> None:
         partition = events.Partition(
@@ -55,7 +58,7 @@ class Asking:
         self.enrolment.ask(request, lambda errors: self.answers.append(dict(errors)))
 
     def names(self) -> list[list[str]]:
-        """Return the transactional ids of each request that was sent."""
+        """Return the transactional ids in each recorded request to another broker."""
         return [[one.transactional_id for one in message.transactions] for _, message, _ in self.sent]
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, *, top_level: ErrorCode = ErrorCode.NONE) -> None:
@@ -88,10 +91,10 @@ def asking(leader: int, test: Callable[[PartStage, Asking], Awaitable[None]]) ->
     play(main)
 
 
-# another broker coordinates
+# another broker is the coordinator
 
 
-def test_a_question_to_another_broker_names_the_transaction_and_its_partitions() -> None:
+def test_a_verification_request_to_a_remote_coordinator_names_the_transaction_and_its_partitions() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(A, B, epoch=3)
         ((broker_id, message, _),) = asks.sent
@@ -107,7 +110,7 @@ def test_a_question_to_another_broker_names_the_transaction_and_its_partitions()
     asking(2, test)
 
 
-def test_questions_wait_for_the_request_in_flight_and_leave_together() -> None:
+def test_transactions_to_verify_during_a_request_are_sent_together_in_the_next_request() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         for name in "abc":
             asks.ask(name=name)
@@ -120,7 +123,7 @@ def test_questions_wait_for_the_request_in_flight_and_leave_together() -> None:
     asking(2, test)
 
 
-def test_a_second_question_of_a_producer_joins_the_waiting_one_and_both_are_answered_in_order() -> None:
+def test_a_producers_second_verification_joins_its_waiting_one_and_is_answered_after_it() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(name="other")
         asks.ask(A)
@@ -134,7 +137,7 @@ def test_a_second_question_of_a_producer_joins_the_waiting_one_and_both_are_answ
     asking(2, test)
 
 
-def test_a_newer_epoch_displaces_the_waiting_question_of_an_older_one() -> None:
+def test_a_verification_with_a_newer_epoch_fences_the_waiting_one_with_an_older_epoch() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(name="other")
         asks.ask(epoch=1)
@@ -148,7 +151,7 @@ def test_a_newer_epoch_displaces_the_waiting_question_of_an_older_one() -> None:
     asking(2, test)
 
 
-def test_a_lost_request_is_answered_with_a_network_error_and_the_next_one_leaves() -> None:
+def test_a_verification_whose_request_is_lost_gets_network_exception_and_the_next_request_is_sent() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(name="a")
         asks.ask(name="b")
@@ -159,7 +162,7 @@ def test_a_lost_request_is_answered_with_a_network_error_and_the_next_one_leaves
     asking(2, test)
 
 
-def test_an_error_of_the_whole_request_is_the_error_of_each_partition() -> None:
+def test_a_top_level_error_of_a_verification_response_is_reported_for_each_partition() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(A, B)
         asks.answer(top_level=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -168,7 +171,7 @@ def test_an_error_of_the_whole_request_is_the_error_of_each_partition() -> None:
     asking(2, test)
 
 
-def test_a_question_without_a_coordinator_is_refused() -> None:
+def test_a_verification_without_a_known_coordinator_gets_coordinator_not_available() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask()
         asks.image = image_of(*three_brokers())
@@ -178,10 +181,10 @@ def test_a_question_without_a_coordinator_is_refused() -> None:
     asking(-1, test)
 
 
-# this broker coordinates
+# this broker is the coordinator
 
 
-def test_a_coordinator_on_this_broker_is_called_without_a_request() -> None:
+def test_a_local_coordinator_is_called_directly_to_verify_partitions() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(A, B)
         ((request, ticket),) = asks.here
@@ -196,7 +199,7 @@ def test_a_coordinator_on_this_broker_is_called_without_a_request() -> None:
     asking(1, test)
 
 
-def test_a_coordinator_on_this_broker_gets_one_question_of_an_id_at_a_time() -> None:
+def test_a_local_coordinator_gets_the_additions_of_a_transactional_id_one_at_a_time() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(A, adds=True)
         asks.ask(B, adds=True)
@@ -210,10 +213,10 @@ def test_a_coordinator_on_this_broker_gets_one_question_of_an_id_at_a_time() -> 
     asking(1, test)
 
 
-# repetitions
+# retries
 
 
-def test_an_addition_is_repeated_while_the_last_transaction_is_completed() -> None:
+def test_adding_partitions_is_retried_while_the_last_transaction_is_being_completed() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(adds=True)
         asks.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -228,7 +231,7 @@ def test_an_addition_is_repeated_while_the_last_transaction_is_completed() -> No
 
 
 @pytest.mark.parametrize("leader", [1, 2])
-def test_repetitions_end_after_their_time_with_the_error_itself(leader: int) -> None:
+def test_adding_partitions_fails_with_concurrent_transactions_after_the_maximum_retry_time(leader: int) -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(adds=True)
         tries = 0
@@ -245,7 +248,7 @@ def test_repetitions_end_after_their_time_with_the_error_itself(leader: int) -> 
     asking(leader, test)
 
 
-def test_a_verification_is_not_repeated() -> None:
+def test_a_verification_that_gets_concurrent_transactions_is_not_retried() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask()
         asks.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -254,7 +257,7 @@ def test_a_verification_is_not_repeated() -> None:
     asking(2, test)
 
 
-def test_a_repetition_goes_to_the_coordinator_of_that_time() -> None:
+def test_a_retried_addition_of_partitions_is_sent_to_the_current_coordinator() -> None:
     async def test(stage: PartStage, asks: Asking) -> None:
         asks.ask(adds=True)
         asks.answer(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -30,8 +30,8 @@ CALM_MS, BETWEEN_CRASHES_MS = 40_000, 5_000
 
 
 def found(bug: Callable[[], None], crashes: int) -> set[str]:
-    """Return the findings of the group checks in a run in which the coordinator loses power this many times. Without
-    power losses, the run is longer."""
+    """Return the findings of the group checks in a run in which the coordinator loses power this many times. With none,
+    the run is longer."""
     works: list[GroupWork] = []
 
     async def story(cluster: SimCluster) -> None:

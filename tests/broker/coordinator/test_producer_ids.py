@@ -1,4 +1,4 @@
-"""InitProducerId without a transactional id: unique ids from blocks that the controller allocates."""
+"""InitProducerId without a transactional id: it returns unique ids from blocks that the controller allocates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_init_producer_id_with_an_id_but_no_epoch_is_an_invalid_request(
 def test_an_unauthorized_init_producer_id_is_rejected() -> None:
     harness, _ = broker_with_controller(Denying((Operation.WRITE, "pay"), (Operation.IDEMPOTENT_WRITE, CLUSTER.name)))
     assert ask(harness, transactional_id="pay").error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert ask(harness).error_code == 0  # allowed, because it may write to some topic
+    assert ask(harness).error_code == 0  # allowed, because the client may write to some topic
     harness, _ = broker_with_controller(Denying((Operation.WRITE, "*"), (Operation.IDEMPOTENT_WRITE, CLUSTER.name)))
     response = ask(harness)
     assert (response.error_code, response.producer_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)

@@ -1,4 +1,6 @@
-"""A coordinator, or the leader of a partition, that dies at a step of two-phase commit: the outcome stays the same."""
+"""Transaction coordinators and partition leaders that die at a step of two-phase commit: the outcome of the transaction
+stays the same.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ STEPS = ("before the decision", "before any marker", "between the markers", "bef
 
 
 class Hold:
-    """Holds back what the coordinator on one broker does at one step, so that it dies exactly there."""
+    """Blocks the coordinator on one broker at one step of two-phase commit, so that the broker can be killed there."""
 
     def __init__(self, cluster: Any, broker_id: int, step: str) -> None:
         self.reached = trio.Event()
@@ -29,7 +31,7 @@ class Hold:
         machines = [shard.machine for shard in broker.transactions.shards.values() if shard.machine is not None]
         if step == "before the decision":
             for machine in machines:
-                machine.stored = self._held  # the reply is not sent, and no marker
+                machine.stored = self._held  # neither the reply nor a marker is sent
         elif step == "before any marker":
             sender.send = self._held  # type: ignore[method-assign]
         elif step == "between the markers":
@@ -57,7 +59,7 @@ class Hold:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("power", [False, True])
-def test_a_coordinator_that_dies_at_a_step_of_two_phase_commit_leaves_one_outcome(
+def test_a_coordinator_killed_at_any_step_of_two_phase_commit_leaves_one_outcome_in_all_partitions(
     run: Any, step: str, commit: bool, power: bool
 ) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
@@ -123,7 +125,7 @@ def test_an_open_transaction_survives_the_failover_of_its_coordinator(run: Any) 
     run(test)
 
 
-def test_an_open_transaction_times_out_at_the_new_coordinator(run: Any) -> None:
+def test_an_open_transaction_is_aborted_at_its_timeout_by_the_coordinator_after_a_failover(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init(timeout_ms=20_000)
@@ -141,7 +143,7 @@ def test_an_open_transaction_times_out_at_the_new_coordinator(run: Any) -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_marker_is_sent_to_the_new_leader_of_a_partition(run: Any, power: bool) -> None:
+def test_a_marker_not_written_by_a_leader_that_died_is_sent_to_the_partitions_new_leader(run: Any, power: bool) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -167,7 +169,7 @@ def test_a_marker_is_sent_to_the_new_leader_of_a_partition(run: Any, power: bool
     run(test)
 
 
-def test_markers_wait_until_enough_replicas_are_in_sync(run: Any) -> None:
+def test_a_marker_is_retried_until_its_partition_has_enough_in_sync_replicas(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -192,7 +194,7 @@ def test_markers_wait_until_enough_replicas_are_in_sync(run: Any) -> None:
     run(test)
 
 
-def test_a_transaction_waits_while_its_partition_has_no_leader(run: Any) -> None:
+def test_a_transaction_with_a_leaderless_partition_completes_once_the_partition_has_a_leader(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()

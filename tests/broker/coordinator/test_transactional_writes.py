@@ -1,5 +1,5 @@
-"""Produce and TxnOffsetCommit of transactions in a whole cluster: who adds what, what readers see, and what a crash
-leaves.
+"""Produce and TxnOffsetCommit in transactions, in a whole cluster: which partitions are added, what readers see, and
+what a crash leaves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETRIED = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS)
 async def produce(
     client: TransactionalClient, index: int = 0, *, sequence: int = 0, version: int = ADDS, epoch: int | None = None
 ) -> ErrorCode:
-    """Produce one transactional batch at the leader, until the answer is not one that producers retry."""
+    """Produce one transactional batch at the leader. Retry while producers would retry the error."""
     partition = client.leader_of("orders", index)
     data = batch(
         f"{client.epoch}:{sequence}",
@@ -50,7 +50,8 @@ async def produce(
 
 
 async def read(client: TransactionalClient, index: int = 0) -> tuple[list[bytes | None], Any]:
-    """Return what a read_committed consumer gets of a partition, without filtering, and the aborted transactions."""
+    """Return the values that a read_committed consumer is sent from a partition, unfiltered, and the aborted
+    transactions."""
     partition = client.leader_of("orders", index)
     row = FetchPartition(index, -1, 0, -1, -1, 1 << 20)
     request = FetchRequest(
@@ -64,7 +65,7 @@ async def read(client: TransactionalClient, index: int = 0) -> tuple[list[bytes 
 
 
 async def stage(member: Member, client: TransactionalClient, offset: int, *, version: int = 5) -> ErrorCode:
-    """Commit an offset of orders-0 in the client's transaction, until the answer is not one that clients retry."""
+    """Commit an offset of orders-0 in the client's transaction. Retry while clients would retry the error."""
     for _ in range(100):
         reply = await member.ask(
             TXN_OFFSET_COMMIT,
@@ -96,7 +97,7 @@ async def stage(member: Member, client: TransactionalClient, offset: int, *, ver
 
 
 async def committed(member: Member, *, stable: bool = True) -> tuple[ErrorCode, int]:
-    """Return the error and the offset of orders-0."""
+    """Return the error and the committed offset of orders-0."""
     reply = await member.ask(
         ApiKey.OFFSET_FETCH,
         groups=[{"group_id": member.group, "topics": [{"name": "orders", "partition_indexes": [0]}]}],
@@ -110,7 +111,9 @@ async def committed(member: Member, *, stable: bool = True) -> tuple[ErrorCode, 
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_produce_adds_its_partitions_and_readers_see_the_outcome(run: Any, commit: bool) -> None:
+def test_a_transactional_produce_adds_its_partitions_and_read_committed_consumers_see_the_outcome(
+    run: Any, commit: bool
+) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -127,7 +130,7 @@ def test_a_produce_adds_its_partitions_and_readers_see_the_outcome(run: Any, com
     run(test)
 
 
-def test_transactions_in_a_row_need_no_other_request_than_produce_and_end(run: Any) -> None:
+def test_consecutive_transactions_need_only_produce_and_end_txn_requests(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -144,7 +147,9 @@ def test_transactions_in_a_row_need_no_other_request_than_produce_and_end(run: A
     ("version", "error"),
     [(OLD, ErrorCode.INVALID_TXN_STATE), (KNOWS_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE)],
 )
-def test_a_batch_of_a_partition_that_was_not_added_is_refused(run: Any, version: int, error: ErrorCode) -> None:
+def test_a_transactional_batch_for_a_partition_outside_the_transaction_is_rejected(
+    run: Any, version: int, error: ErrorCode
+) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -157,7 +162,7 @@ def test_a_batch_of_a_partition_that_was_not_added_is_refused(run: Any, version:
     run(test)
 
 
-def test_a_batch_sent_after_its_transaction_has_ended_opens_no_transaction(run: Any) -> None:
+def test_a_batch_sent_after_the_end_of_its_transaction_is_rejected_and_opens_no_transaction(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -171,7 +176,7 @@ def test_a_batch_sent_after_its_transaction_has_ended_opens_no_transaction(run: 
     run(test)
 
 
-def test_a_late_batch_of_a_transaction_of_version_2_is_fenced_by_its_marker(run: Any) -> None:
+def test_a_batch_of_transaction_version_2_sent_after_its_marker_gets_invalid_producer_epoch(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -185,7 +190,7 @@ def test_a_late_batch_of_a_transaction_of_version_2_is_fenced_by_its_marker(run:
     run(test)
 
 
-def test_the_first_batch_of_an_epoch_that_was_lost_is_missed(run: Any) -> None:
+def test_a_batch_gets_out_of_order_sequence_number_if_the_first_batch_of_its_epoch_was_lost(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -201,7 +206,9 @@ def test_the_first_batch_of_an_epoch_that_was_lost_is_missed(run: Any) -> None:
 
 @pytest.mark.parametrize("version", [3, 5])
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_of_a_transaction_are_applied_or_dropped_by_its_marker(run: Any, version: int, commit: bool) -> None:
+def test_transactional_offsets_are_visible_after_a_commit_and_dropped_after_an_abort(
+    run: Any, version: int, commit: bool
+) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await member.find()
@@ -226,7 +233,9 @@ def test_offsets_of_a_transaction_are_applied_or_dropped_by_its_marker(run: Any,
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, "INVALID_TXN_STATE"), (4, "TRANSACTION_ABORTABLE")])
-def test_offsets_of_a_group_that_was_not_added_are_refused(run: Any, version: int, error: str) -> None:
+def test_a_txn_offset_commit_for_a_group_outside_the_transaction_is_rejected(
+    run: Any, version: int, error: str
+) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await member.find()
@@ -238,7 +247,7 @@ def test_offsets_of_a_group_that_was_not_added_are_refused(run: Any, version: in
     run(test)
 
 
-def test_staged_offsets_survive_a_crash_of_the_group_coordinator_before_the_marker(run: Any) -> None:
+def test_transactional_offsets_survive_a_group_coordinator_power_loss_before_the_commit(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await member.find()
@@ -258,7 +267,7 @@ def test_staged_offsets_survive_a_crash_of_the_group_coordinator_before_the_mark
     run(test)
 
 
-def test_a_zombie_that_commits_offsets_is_fenced(run: Any) -> None:
+def test_a_txn_offset_commit_of_a_producer_with_an_older_epoch_is_fenced(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         zombie, successor = TransactionalClient(world, cluster), TransactionalClient(world, cluster)
         await member.find()

@@ -1,4 +1,6 @@
-"""Transactions of a whole cluster: identities, enrolment, decisions, and markers in the logs of all leaders."""
+"""Transactions in a whole cluster: InitProducerId, added partitions, commits and aborts, and markers in the logs of all
+leaders.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @pytest.mark.parametrize(("version", "commit"), [(4, True), (4, False), (5, True), (5, False)])
-def test_the_end_of_a_transaction_writes_a_marker_to_each_of_its_partitions(
-    run: Any, version: int, commit: bool
-) -> None:
+def test_ending_a_transaction_writes_one_marker_to_each_of_its_partitions(run: Any, version: int, commit: bool) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         assert await client.init() is ErrorCode.NONE
@@ -38,7 +38,7 @@ def test_the_end_of_a_transaction_writes_a_marker_to_each_of_its_partitions(
     run(test)
 
 
-def test_the_transaction_topic_is_created_on_demand_with_its_own_settings(run: Any) -> None:
+def test_the_first_find_coordinator_for_a_transactional_id_creates_the_transaction_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.find()
@@ -58,7 +58,7 @@ def test_the_transaction_topic_is_created_on_demand_with_its_own_settings(run: A
     )
 
 
-def test_two_transactions_in_a_row_keep_their_order_in_the_log(run: Any) -> None:
+def test_markers_of_consecutive_transactions_are_in_the_log_in_their_order(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -74,7 +74,7 @@ def test_two_transactions_in_a_row_keep_their_order_in_the_log(run: Any) -> None
     run(test)
 
 
-def test_a_second_producer_of_an_id_fences_the_first(run: Any) -> None:
+def test_a_second_init_of_a_transactional_id_fences_its_first_producer_and_aborts_the_transaction(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         first, second = TransactionalClient(world, cluster), TransactionalClient(world, cluster)
         await first.init()
@@ -96,7 +96,7 @@ def test_a_second_producer_of_an_id_fences_the_first(run: Any) -> None:
     run(test)
 
 
-def test_a_transaction_that_is_open_for_its_timeout_is_aborted(run: Any) -> None:
+def test_the_coordinator_aborts_a_transaction_at_its_timeout_and_counts_it(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init(timeout_ms=2_000)
@@ -114,7 +114,7 @@ def test_a_transaction_that_is_open_for_its_timeout_is_aborted(run: Any) -> None
     run(test)
 
 
-def test_partitions_are_added_all_or_none(run: Any) -> None:
+def test_add_partitions_to_txn_adds_no_partition_if_one_of_them_is_rejected(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -132,7 +132,7 @@ def test_partitions_are_added_all_or_none(run: Any) -> None:
 @pytest.mark.parametrize(
     ("version", "missing"), [(4, ErrorCode.INVALID_TXN_STATE), (5, ErrorCode.TRANSACTION_ABORTABLE)]
 )
-def test_verification_names_the_partitions_that_are_not_part_of_the_transaction(
+def test_verifying_partitions_returns_an_error_only_for_those_outside_the_transaction(
     run: Any, version: int, missing: ErrorCode
 ) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
@@ -148,8 +148,11 @@ def test_verification_names_the_partitions_that_are_not_part_of_the_transaction(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_add_offsets_enrols_the_partition_that_keeps_the_group(run: Any, version: int) -> None:
-    """Its marker is not written by the group coordinator, which continues to write after it."""
+def test_add_offsets_to_txn_adds_the_groups_offsets_partition_and_a_marker_is_written_there(
+    run: Any, version: int
+) -> None:
+    """The broker that leads the partition writes the marker, and the group coordinator can write to the partition after
+    it."""
 
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
@@ -175,7 +178,7 @@ def test_add_offsets_enrols_the_partition_that_keeps_the_group(run: Any, version
     run(test)
 
 
-def test_transactions_are_described_and_listed_with_filters(run: Any) -> None:
+def test_transactions_are_described_and_listed_by_state_producer_id_duration_and_pattern(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         clients = [TransactionalClient(world, cluster, name) for name in ("pay-1", "pay-2", "log-1")]
         for client in clients:
@@ -216,7 +219,7 @@ def test_transactions_are_described_and_listed_with_filters(run: Any) -> None:
     run(test)
 
 
-def test_an_idle_transactional_id_expires(run: Any) -> None:
+def test_an_idle_transactional_id_is_removed_after_its_expiration_time(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -231,7 +234,7 @@ def test_an_idle_transactional_id_expires(run: Any) -> None:
     )
 
 
-def test_the_markers_of_a_deleted_topic_do_not_hold_up_the_others(run: Any) -> None:
+def test_a_transaction_with_a_partition_of_a_deleted_topic_completes(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -247,7 +250,7 @@ def test_the_markers_of_a_deleted_topic_do_not_hold_up_the_others(run: Any) -> N
     run(test, topics=("orders", "bills"))
 
 
-def test_a_version_of_init_producer_id_gives_an_identity_to_a_transactional_id(run: Any) -> None:
+def test_every_version_of_init_producer_id_gives_a_transactional_id_the_next_epoch(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         for version in range(6):
@@ -258,7 +261,7 @@ def test_a_version_of_init_producer_id_gives_an_identity_to_a_transactional_id(r
     run(test)
 
 
-def test_the_metrics_of_transactions_move(run: Any) -> None:
+def test_transaction_metrics_count_ids_open_committed_and_aborted_transactions(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()
@@ -283,7 +286,7 @@ def test_the_metrics_of_transactions_move(run: Any) -> None:
 
 
 def record_versions(client: TransactionalClient) -> list[int]:
-    """Return the version of each value in the log that keeps the client's id."""
+    """Return the version of each value in the partition of the transaction log that has the client's id."""
     shards = cluster_shards(client)
     log = next(shard.partition.log for shard in shards if client.transactional_id in shard.machine.transactions)
     data = log.read(log.log_start_offset, 10_000_000, log.log_end_offset).read_whole(log.log_end_offset)
@@ -308,8 +311,8 @@ async def set_level(world: Any, cluster: Any, member: Member, level: int, upgrad
     await world.sleep_ms(200)
 
 
-def test_the_level_of_the_feature_decides_the_form_of_records_and_who_raises_epochs(run: Any) -> None:
-    """Coordinators take another level while they run."""
+def test_a_changed_transaction_version_changes_the_encoding_of_later_transaction_records(run: Any) -> None:
+    """The level changes while the coordinators run."""
 
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
@@ -327,7 +330,9 @@ def test_the_level_of_the_feature_decides_the_form_of_records_and_who_raises_epo
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
-def test_a_producer_whose_epochs_are_used_up_continues_with_another_id(run: Any, fails_over: bool) -> None:
+def test_a_transactional_producer_whose_epochs_are_used_up_continues_with_a_new_producer_id(
+    run: Any, fails_over: bool
+) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = TransactionalClient(world, cluster)
         await client.init()

@@ -1,4 +1,4 @@
-"""A transactional producer in a world. It finds its coordinator again if necessary."""
+"""A transactional producer in a simulated cluster. It looks up its coordinator again if necessary."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ MOVED = frozenset(
 )
 TRIES_MAX = 600
 NUMBERS = count(1)
-"""Each client is a machine of its own: starting one again would end its earlier incarnation."""
+"""Numbers of client machines. Each client gets a separate machine, because a second node on a machine ends the first
+one."""
 ORDERS = (("orders", 0), ("orders", 1))
 
 Found = list[tuple[int, int, bool]]
-"""(producer id, epoch, is commit) of the markers of a partition."""
+"""(producer id, epoch, is commit) of each marker in a partition."""
 
 
 class TransactionalClient:
-    """One producer. `broker` is the last known coordinator."""
+    """One transactional producer. `broker` is the last known coordinator."""
 
     def __init__(self, world: World, cluster: WorldCluster, transactional_id: str = "payments") -> None:
         self.world = world
@@ -54,12 +55,12 @@ class TransactionalClient:
 
     @property
     def machine(self) -> Any:
-        """The coordinator's state machine."""
+        """The state machine of the coordinator's shard that has this transactional id."""
         shards = self.cluster.node(self.broker).broker.broker.transactions.shards.values()
         return next(one.machine for one in shards if one.machine and self.transactional_id in one.machine.transactions)
 
     async def find(self) -> int:
-        """Return the coordinator's node id, once it is known to itself."""
+        """Return the coordinator's node id. Wait until a broker names itself as the coordinator."""
         for _ in range(TRIES_MAX):
             for broker_id in self.cluster.broker_ids:
                 if self.world.is_running(self.cluster.name(broker_id)) and await self._ask_where(broker_id):
@@ -82,14 +83,15 @@ class TransactionalClient:
         return True
 
     async def ask(self, key: ApiKey, version: int | None = None, **fields: Any) -> Any:
-        """Send one request to the coordinator."""
+        """Send one request to the coordinator, and return the response."""
         if self._client is None:
             await self.find()
         assert self._client is not None
         return await self._client.ask(key, NEWEST[key] if version is None else version, **fields)
 
     async def persist(self, key: ApiKey, version: int | None = None, **fields: Any) -> Any:
-        """Send a request until its answer is neither that the coordinator moves nor that it is busy."""
+        """Send a request until its response is something other than a retriable coordinator error. Look up the
+        coordinator again when it has moved."""
         for _ in range(TRIES_MAX):
             error = ErrorCode.NOT_COORDINATOR
             try:
@@ -107,7 +109,7 @@ class TransactionalClient:
     # requests
 
     async def init(self, version: int | None = None, *, timeout_ms: int = 60_000, keeps: bool = False) -> ErrorCode:
-        """Get an identity; with `keeps`, name the present one."""
+        """Send InitProducerId and store the returned identity; with `keeps`, the request names the current identity."""
         old = {"producer_id": self.producer_id, "producer_epoch": self.epoch} if keeps else {}
         old = old or {"producer_id": -1, "producer_epoch": -1}
         reply = await self.persist(
@@ -122,7 +124,7 @@ class TransactionalClient:
         return ErrorCode.of(int(reply.error_code))
 
     def adding(self, *partitions: tuple[str, int], verify: bool = False) -> dict[str, Any]:
-        """Return the fields of AddPartitionsToTxn."""
+        """Return the fields of an AddPartitionsToTxn request."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
@@ -139,7 +141,7 @@ class TransactionalClient:
         }
 
     async def add(self, *partitions: tuple[str, int], version: int | None = None, verify: bool = False) -> Any:
-        """Return the error of each partition."""
+        """Send AddPartitionsToTxn, and return the error of each partition."""
         fields = self.adding(*(partitions or ORDERS), verify=verify)
         reply = await self.persist(ApiKey.ADD_PARTITIONS_TO_TXN, version, **fields)
         return {
@@ -158,7 +160,7 @@ class TransactionalClient:
         }
 
     async def end(self, version: int | None = None, *, commit: bool = True) -> ErrorCode:
-        """Commit or abort. From version 5 on the answer has the next identity."""
+        """Send EndTxn, and return the error. From version 5 on, store the next identity in the response."""
         reply = await self.persist(ApiKey.END_TXN, version, **self.ending(commit=commit))
         if reply.error_code == ErrorCode.NONE and reply.producer_id >= 0:
             self.producer_id, self.epoch = int(reply.producer_id), int(reply.producer_epoch)
@@ -170,7 +172,7 @@ class TransactionalClient:
         return row
 
     async def wait_state(self, state: str) -> None:
-        """Wait until the id is in this state."""
+        """Wait until the transaction is in this state."""
         for _ in range(TRIES_MAX):
             row = await self.describe()
             if row.transaction_state == state:
@@ -183,7 +185,7 @@ class TransactionalClient:
     # partitions
 
     def leader_of(self, topic: str, index: int) -> Any:
-        """Return the partition at its leader, of the newest image that any running broker has."""
+        """Return the partition's replica at its leader, in the newest image of any running broker."""
         nodes = [
             self.cluster.node(broker_id)
             for broker_id in self.cluster.broker_ids
@@ -194,7 +196,8 @@ class TransactionalClient:
         return self.cluster.node(state.leader).broker.broker.replicas.find(topic, index)
 
     async def write(self, topic: str, index: int, *, sequence: int = 0) -> None:
-        """Append a transactional batch at the leader, as Produce would after the coordinator has answered."""
+        """Append a transactional batch at the leader, like Produce after the coordinator has confirmed the
+        partition."""
         partition = self.leader_of(topic, index)
         from kraft.broker.partition.partition_host import PendingAppend
         from kraft.wire.records import read_header
@@ -220,7 +223,7 @@ class TransactionalClient:
             await self.world.sleep_ms(5)
 
     def markers(self, topic: str, index: int) -> Found:
-        """Return the markers in the leader's log."""
+        """Return the markers in the log of the partition's leader."""
         log = self.leader_of(topic, index).log
         if log is None:
             return []
@@ -243,7 +246,7 @@ class TransactionalClient:
 
 
 def error_of(answered: Any) -> ErrorCode:
-    """Return the first error of an answer."""
+    """Return the first error in a response."""
     for result in getattr(answered, "results_by_transaction", ()):
         for topic in result.topic_results:
             for row in topic.results_by_partition:

@@ -1,4 +1,4 @@
-"""Fetchers alone: from which leader a partition is fetched, and when it is not fetched at all."""
+"""Fetchers without a broker: from which leader a partition is fetched, and when it is not fetched at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SELF = 1
 
 
 class FakeFetcher:
-    """A fetcher that only records the calls to it."""
+    """Stands in for a LeaderFetcher, and records the calls to it."""
 
     def __init__(self, leader_id: int) -> None:
         self.leader_id = leader_id

@@ -1,4 +1,4 @@
-"""LeaderDialer and LeaderCheck alone: finding a broker's address, and whether the broker is alive."""
+"""LeaderDialer and LeaderCheck without a broker: finding a broker's address, and whether the broker is alive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGE = image_of(*three_brokers())
 
 
 class FakeNetwork:
-    """A network whose `connect` returns `connection`, or fails."""
+    """A network whose `connect` returns `connection`, or fails if it is None."""
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []

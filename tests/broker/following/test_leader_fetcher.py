@@ -1,6 +1,5 @@
-"""LeaderFetcher and FollowedPartition alone, with a scripted leader: which requests are sent, and how responses are
-applied.
-"""
+"""LeaderFetcher and FollowedPartition with a scripted leader: which requests are sent, and how responses are
+applied."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ SELF, LEADER, EPOCH, BROKER_EPOCH, SESSION = 1, 2, 4, 7, 99
 
 
 class FakeConnection:
-    """Records the requests to the leader; `answer` answers the oldest one."""
+    """A connection that records the requests to the leader; `answer` answers the oldest one."""
 
     def __init__(self, on_closed: Callable[..., None]) -> None:
         self.is_closed = False
@@ -45,7 +44,7 @@ class FakeConnection:
 
 
 class Scripted:
-    """A fetcher with a scripted leader; the calls on its partitions are recorded."""
+    """A fetcher with a scripted leader, which records the calls on its partitions."""
 
     def __init__(self, stage: PartStage) -> None:
         self.stage = stage
@@ -161,7 +160,7 @@ def test_a_throttled_replica_is_omitted_from_fetch_requests_until_the_rate_allow
     play(test)
 
 
-def test_a_diverging_log_is_truncated_and_not_fetched_meanwhile() -> None:
+def test_a_log_that_diverges_from_its_leader_is_truncated_and_not_fetched_meanwhile() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         partition = scripted.follow(records=3)

@@ -362,8 +362,8 @@ def test_an_acks_all_produce_that_is_not_replicated_by_its_deadline_gets_request
 
 
 def test_a_follower_closes_its_connection_to_a_former_incarnation_of_its_leader() -> None:
-    """The leader's host lost power: its connection is dead without having been closed, and two fetches wait on that
-    connection."""
+    """The leader's host lost power: its connection is dead without having been closed, and two fetches wait for
+    responses on it."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -384,13 +384,13 @@ def test_a_follower_closes_its_connection_to_a_former_incarnation_of_its_leader(
 
 @pytest.mark.parametrize("slots", [0, 1000])
 def test_a_lagging_partition_does_not_fill_every_response_to_a_followers_fetches(slots: int) -> None:
-    """A response has room for one batch. Without a session, the follower decides which partition is first in it; with a
-    session, the leader decides."""
+    """A response has room for one batch. Which partition comes first in it is decided by the follower if there is no
+    session, and by the leader otherwise."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("busy", 2, leader=1)
         await plane.create_topic("orders", leader=1)
-        await produce_numbers(plane, 1)  # the logs are created
+        await produce_numbers(plane, 1)  # until the logs are created
 
         async def keep_busy() -> None:
             client = await plane.another_client()
@@ -412,8 +412,8 @@ def test_a_lagging_partition_does_not_fill_every_response_to_a_followers_fetches
 
 
 def test_a_metadata_delta_applied_while_a_broker_stops_raises_no_error() -> None:
-    """The nursery of a stopping broker rejects new tasks between the end of its last task and its own end, and a delta
-    may be applied in that moment."""
+    """A stopping broker may apply a delta after its last task has ended and before its nursery has. The nursery rejects
+    new tasks in that time."""
 
     async def test(plane: Plane) -> None:
         replicas = plane.cluster.node(1).broker.broker.replicas
@@ -430,9 +430,9 @@ def test_a_metadata_delta_applied_while_a_broker_stops_raises_no_error() -> None
 
 
 def test_an_idle_follower_rejoins_the_isr_after_its_leader_discarded_its_reported_offset() -> None:
-    """The follower's fetch session does not name an unchanged partition again. So a new incarnation that fetched before
-    its leader learned that the log of the previous one was lost would never be proposed (found by simulation seed 30035
-    of 60 s)."""
+    """The follower's fetch session does not name an unchanged partition again. The new incarnation of the follower may
+    fetch before its leader learns that the previous incarnation's log was lost. Without a fix such a follower would
+    never be proposed (found by simulation seed 30035 of 60 s)."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)

@@ -1,5 +1,5 @@
-"""Replication throttles, at leader and follower: a replica out of sync is limited to the rate, and a replica in sync
-never is.
+"""Replication throttles, at leader and follower: a replica out of sync is limited to the rate, and a replica in sync is
+not.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def test_a_throttled_replica_catches_up_no_faster_than_the_throttle_rate(side: s
         began_ns = plane.world.now_ns
         await plane.until(lambda: 3 in plane.partition("orders").state.isr, 60_000)
         seconds = (plane.world.now_ns - began_ns) / 1e9
-        # bytes sent to the in-sync replica while this one was down count too, as far as the windows reach back
+        # bytes that were sent to the in-sync replica while this replica was down are counted too, if they are within
+        # the windows
         assert 2_000_000 / RATE * 0.6 < seconds < 2_000_000 / RATE * 2
 
     three(test, replica_fetch_max_bytes="50000", **settings(side))

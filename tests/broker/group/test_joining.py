@@ -17,7 +17,7 @@ BOTH = (*RANGE, ("roundrobin", b""))
 
 
 def preparing(*, commits_at_once: bool = True) -> tuple[Bench, list[str]]:
-    """Return a group of two members, one of which waits for the next generation."""
+    """Return a group of two members in PreparingRebalance: one of them waits for the next generation."""
     bench = Bench(commits_at_once=True)
     ids = bench.stable(None, None)
     bench.commits_at_once = commits_at_once
@@ -27,7 +27,7 @@ def preparing(*, commits_at_once: bool = True) -> tuple[Bench, list[str]]:
 
 
 def completing() -> tuple[Bench, list[str]]:
-    """Return a group of two members that have joined the generation and have not synced."""
+    """Return a group of two members in CompletingRebalance: they have joined the generation and have not synced."""
     bench, ids = preparing()
     bench.rejoin(ids[1])
     assert bench.state == "CompletingRebalance"

@@ -1,5 +1,5 @@
-"""Offset commits, fetches, expiry and deletion: who may commit in which group state, and which version of an offset is
-returned.
+"""Offset commits, fetches, expiry and deletion: which clients may commit in which group state, and which version of an
+offset is returned.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def test_offsets_of_a_rebalancing_group_or_of_a_non_consumer_group_do_not_expire
         assert bench.committed("old") == 6
 
 
-def test_an_offset_with_its_own_retention_expires_at_its_own_time() -> None:
+def test_an_offset_with_a_requested_retention_time_expires_after_that_time() -> None:
     bench = Bench()
     bench.commit_offset(5, retention_ms=1_000)
     bench.commit_offset(6, topic="other")
@@ -210,7 +210,7 @@ def test_an_offset_with_its_own_retention_expires_at_its_own_time() -> None:
     assert (bench.committed(), bench.committed("other")) == (-1, 6)
 
 
-def test_an_offset_with_its_own_retention_stays_while_its_topic_is_subscribed_to() -> None:
+def test_an_offset_with_a_requested_retention_time_stays_while_its_topic_is_subscribed_to() -> None:
     bench = Bench()
     (only,) = bench.stable(None)
     for topic in ("orders", "old"):

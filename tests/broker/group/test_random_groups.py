@@ -1,9 +1,13 @@
 """Random members that join, leave, stall and return in any order, over a log that commits late, loses records and
 moves.
 
-Invariants at every step: a request is answered at most once; an assignment is the one that the leader of that
-generation sent; synced generations rise; an acknowledged offset is never followed by an older one. At the end, without
-further disturbances, every member is in one stable group, and every request is answered.
+Invariants at every step:
+- a request is answered at most once;
+- an assignment is the one that the leader of the generation sent;
+- synced generations increase;
+- an acknowledged offset is never followed by an older one.
+
+At the end, without further disturbances, every member is in one stable group, and every request is answered.
 """
 
 from __future__ import annotations
@@ -96,7 +100,7 @@ class Client:
 
 
 class Trial:
-    """A coordinator bench with random clients, and a record of the responses that they got."""
+    """A group coordinator with random clients, and a record of the responses that they got."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -122,7 +126,7 @@ class Trial:
         return plan
 
     def assigned(self, client: Client, assignment: bytes) -> None:
-        """Check G5: an assignment reaches the member for which it was made, in its generation."""
+        """Check G5: an assignment reaches only the member and the generation for which it was made."""
         if assignment:
             _, generation = self.plans[assignment]
             assert generation == client.generation
@@ -130,7 +134,7 @@ class Trial:
                 assert self.plans[assignment][0] == client.member_id
 
     def check_generation(self, reply: Any) -> None:
-        """Check G1: synced generations never fall."""
+        """Check G1: synced generations never decrease."""
         if isinstance(reply, SyncReply) and reply.assignment:
             _, generation = self.plans[reply.assignment]
             assert generation >= self.synced_generation
@@ -141,7 +145,7 @@ class Trial:
         self.commits.append(self.bench.commit_offset(self.next_offset, client.member_id, client.generation))
 
     def check_offsets(self) -> None:
-        """Check G3: the committed offset is the acknowledged one, or a newer one."""
+        """Check G3: the committed offset is the acknowledged offset or a newer one."""
         for asked in self.commits:
             if not asked.is_parked and asked.reply.rows[0].error is ErrorCode.NONE:
                 self.acknowledged = max(self.acknowledged, asked.request.offsets[0].offset)  # type: ignore[union-attr]
@@ -181,7 +185,8 @@ class Trial:
             bench.commit()
 
     def settle(self) -> None:
-        """Stop all disturbances: a live group becomes stable, and dead members are removed."""
+        """Stop all disturbances. Check that a group with live members becomes stable and that dead members are
+        removed."""
         bench = self.bench
         bench.refuses_appends, bench.commits_at_once = None, True
         for _ in range(6 * REBALANCE_MS // 500 + 40):

@@ -1,5 +1,5 @@
-"""The records of the offsets topic: their bytes equal those that Apache Kafka writes, and versions of other releases
-can be read.
+"""The records of the offsets topic: their bytes equal those of Apache Kafka, and versions of other releases can be
+read.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ def test_an_offset_without_a_topic_id_has_no_tagged_field() -> None:
     assert record.value == bytes.fromhex("0004 000000000000002a ffffffff 01 00000000000003e8 00")
 
 
-def test_an_offset_with_its_own_retention_is_written_in_version_1() -> None:
+def test_an_offset_with_a_requested_retention_time_is_written_in_version_1() -> None:
     record = encode_entry(GroupLogEntry(OFFSET_KEY, OffsetValue(42, -1, "x", 1_000, 2_000)))
     assert record.value == bytes.fromhex("0001 000000000000002a 0001 78 00000000000003e8 00000000000007d0")
 
 
-def test_a_group_is_written_in_version_3() -> None:
+def test_a_group_record_is_written_in_version_3() -> None:
     record = encode_entry(GroupLogEntry(GroupKey("g"), GROUP))
     assert record.key == bytes.fromhex("0002 0001 67")
     assert record.value == bytes.fromhex(
@@ -137,11 +137,11 @@ def test_the_flexible_version_of_a_group_record_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [3, 5, 8, 17, 32767])
-def test_a_record_type_of_another_release_is_skipped(kind: int) -> None:
+def test_a_record_of_a_type_of_another_release_is_skipped(kind: int) -> None:
     assert decode_entry(struct.pack(">h", kind) + b"anything", b"anything") is None
 
 
-def test_a_value_version_of_another_release_is_skipped() -> None:
+def test_an_offset_record_with_a_value_version_of_another_release_is_skipped() -> None:
     assert decode_entry(OFFSET_KEY_BYTES, b"\0\5anything") is None
 
 

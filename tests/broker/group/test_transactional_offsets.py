@@ -1,6 +1,6 @@
-"""Offsets of transactions: who may stage them, what a marker does, and what keeps them until then.
+"""Offsets of transactions: which clients may stage them, the effect of a marker, and what keeps them until the marker.
 
-After each step the bench compares the machine's state with a replay of its log.
+After each step the bench compares the state machine's state with a replay of its log.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def error_of(bench: Bench, offset: int, **fields: Any) -> ErrorCode:
     return error
 
 
-# who may stage offsets
+# which clients may stage offsets
 
 
-def test_offsets_of_a_transaction_are_staged_for_a_group_that_does_not_exist() -> None:
+def test_a_txn_offset_commit_without_a_generation_is_accepted_for_an_unknown_group() -> None:
     bench = Bench()
     assert error_of(bench, 5) is ErrorCode.NONE
     assert list(bench.machine.groups) == [GROUP]
 
 
-def test_a_transactional_commit_with_a_generation_of_an_unknown_group_is_refused() -> None:
+def test_a_txn_offset_commit_with_a_generation_is_rejected_for_an_unknown_group() -> None:
     assert error_of(Bench(), 5, generation=1) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_transactional_commit_without_member_fields_is_accepted_in_each_state_of_a_group() -> None:
+def test_a_txn_offset_commit_without_member_fields_is_accepted_in_every_group_state() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     assert error_of(bench, 5) is ErrorCode.NONE
@@ -60,7 +60,7 @@ def test_a_transactional_commit_without_member_fields_is_accepted_in_each_state_
     assert error_of(bench, 8, generation=bench.group.generation, member_id=follower) is ErrorCode.NONE
 
 
-def test_a_transactional_commit_of_a_member_is_checked_as_another_commit_is() -> None:
+def test_a_txn_offset_commit_of_a_member_is_checked_for_member_id_generation_and_instance_id() -> None:
     bench = Bench()
     leader, static = bench.stable(None, "i1")
     assert error_of(bench, 5, member_id="who", generation=2) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -70,7 +70,7 @@ def test_a_transactional_commit_of_a_member_is_checked_as_another_commit_is() ->
     assert error_of(bench, 5, member_id=static, generation=2, instance_id="i1") is ErrorCode.NONE
 
 
-def test_a_metadata_text_that_is_too_long_refuses_its_own_partition_only() -> None:
+def test_a_txn_offset_commit_with_too_long_metadata_fails_only_for_that_partition() -> None:
     bench = Bench(metadata_chars_max=4)
     rows = (OffsetToCommit("orders", 0, 5, -1, "short"), OffsetToCommit("other", 0, 6, -1, "ok"))
     answered = bench.stage(0, offsets=rows).reply.rows
@@ -82,10 +82,10 @@ def test_a_metadata_text_that_is_too_long_refuses_its_own_partition_only() -> No
     ]
 
 
-# what is visible
+# which offsets are visible
 
 
-def test_staged_offsets_are_visible_only_after_the_commit_marker() -> None:
+def test_transactional_offsets_are_visible_only_after_the_commit_marker() -> None:
     bench = Bench()
     bench.commit_offset(1)
     bench.stage(5)
@@ -96,7 +96,7 @@ def test_staged_offsets_are_visible_only_after_the_commit_marker() -> None:
     assert bench.stable_error() is ErrorCode.NONE
 
 
-def test_an_abort_marker_drops_the_staged_offsets_of_its_producer_only() -> None:
+def test_an_abort_marker_drops_only_its_producers_transactional_offsets() -> None:
     bench = Bench()
     bench.commit_offset(1)
     bench.stage(5, 7)
@@ -108,7 +108,7 @@ def test_an_abort_marker_drops_the_staged_offsets_of_its_producer_only() -> None
     assert bench.committed("other") == 6
 
 
-def test_a_fetch_of_all_offsets_that_requires_stable_ones_lists_partitions_with_staged_offsets_only() -> None:
+def test_a_fetch_of_all_stable_offsets_also_lists_partitions_that_only_have_transactional_offsets() -> None:
     bench = Bench()
     bench.commit_offset(1, topic="a")
     bench.stage(5, topic="b")
@@ -120,7 +120,7 @@ def test_a_fetch_of_all_offsets_that_requires_stable_ones_lists_partitions_with_
     assert [row.topic for row in bench.ask(FetchOffsetsRequest(GROUP, None)).reply.rows] == ["a"]
 
 
-def test_a_plain_commit_after_the_staging_wins_over_a_later_marker() -> None:
+def test_a_commit_marker_does_not_replace_an_offset_committed_after_the_transactional_offset() -> None:
     bench = Bench()
     bench.stage(5)
     bench.commit_offset(9)
@@ -128,7 +128,7 @@ def test_a_plain_commit_after_the_staging_wins_over_a_later_marker() -> None:
     assert bench.committed() == 9
 
 
-def test_a_marker_that_comes_late_does_not_replace_the_offset_of_a_newer_record() -> None:
+def test_a_late_commit_marker_does_not_replace_an_offset_whose_record_is_newer() -> None:
     bench = Bench()
     bench.stage(5, 7)
     bench.stage(6, 8)
@@ -137,7 +137,7 @@ def test_a_marker_that_comes_late_does_not_replace_the_offset_of_a_newer_record(
     assert bench.committed() == 6
 
 
-def test_the_newest_record_wins_when_markers_come_in_the_order_of_the_records() -> None:
+def test_of_two_committed_transactions_the_offset_with_the_newer_record_counts() -> None:
     bench = Bench()
     bench.stage(5, 7)
     bench.stage(6, 8)
@@ -147,7 +147,7 @@ def test_the_newest_record_wins_when_markers_come_in_the_order_of_the_records() 
     assert bench.committed() == 6
 
 
-def test_the_offset_of_an_aborted_transaction_does_not_hide_an_older_committed_one() -> None:
+def test_a_newer_aborted_transaction_does_not_hide_the_offset_of_an_older_committed_transaction() -> None:
     bench = Bench()
     bench.stage(5, 7)
     bench.stage(6, 8)
@@ -156,7 +156,7 @@ def test_the_offset_of_an_aborted_transaction_does_not_hide_an_older_committed_o
     assert bench.committed() == 5
 
 
-def test_a_producer_replaces_its_own_staged_offset() -> None:
+def test_a_producers_second_offset_for_a_partition_replaces_its_first_in_the_transaction() -> None:
     bench = Bench()
     bench.stage(5)
     bench.stage(6)
@@ -164,7 +164,7 @@ def test_a_producer_replaces_its_own_staged_offset() -> None:
     assert bench.committed() == 6
 
 
-def test_a_reply_to_a_transactional_commit_waits_for_its_batch() -> None:
+def test_a_txn_offset_commit_is_answered_only_when_its_batch_is_committed() -> None:
     bench = Bench(commits_at_once=False)
     asked = bench.stage(5)
     assert asked.is_parked
@@ -172,7 +172,7 @@ def test_a_reply_to_a_transactional_commit_waits_for_its_batch() -> None:
     assert asked.reply.rows[0].error is ErrorCode.NONE
 
 
-def test_a_marker_is_answered_and_applied_for_clients_when_it_is_committed() -> None:
+def test_a_commit_marker_takes_effect_for_clients_when_it_is_below_the_high_watermark() -> None:
     bench = Bench()
     bench.stage(5)
     bench.commits_at_once = False
@@ -184,7 +184,7 @@ def test_a_marker_is_answered_and_applied_for_clients_when_it_is_committed() -> 
     assert bench.committed() == 5
 
 
-def test_a_marker_that_a_moved_partition_refuses_is_retried_at_the_new_leader() -> None:
+def test_a_marker_gets_not_leader_or_follower_if_the_offsets_partition_moves_before_its_commit() -> None:
     bench = Bench(commits_at_once=False)
     bench.stage(5)
     asked = bench.ask(end_of(7))
@@ -193,7 +193,7 @@ def test_a_marker_that_a_moved_partition_refuses_is_retried_at_the_new_leader() 
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_the_error_of_a_log_that_refuses_a_marker_reaches_its_sender(error: ErrorCode) -> None:
+def test_a_marker_rejected_by_the_log_of_an_offsets_partition_gets_the_logs_error(error: ErrorCode) -> None:
     bench = Bench()
     bench.refuses_appends = error
     assert bench.end() is error
@@ -203,10 +203,10 @@ def end_of(producer_id: int) -> Any:
     return MarkerRequest(producer_id, 0, 1, is_commit=True)
 
 
-# what keeps staged offsets
+# events before the marker: moves, expiry, deletions
 
 
-def test_a_new_coordinator_knows_staged_offsets_and_applies_a_later_marker() -> None:
+def test_a_new_group_coordinator_loads_transactional_offsets_and_applies_a_later_marker() -> None:
     bench = Bench()
     bench.stage(5)
     bench.move()
@@ -216,7 +216,7 @@ def test_a_new_coordinator_knows_staged_offsets_and_applies_a_later_marker() -> 
     assert bench.committed() == 5
 
 
-def test_a_partition_with_a_staged_offset_does_not_expire_and_neither_does_its_group() -> None:
+def test_an_offset_that_an_open_transaction_may_replace_does_not_expire() -> None:
     bench = Bench()
     (only,) = bench.stable(None)
     bench.commit_offset(1, only, 1)
@@ -231,7 +231,7 @@ def test_a_partition_with_a_staged_offset_does_not_expire_and_neither_does_its_g
     assert bench.committed() == 5
 
 
-def test_a_group_with_staged_offsets_only_does_not_expire() -> None:
+def test_a_group_with_only_transactional_offsets_does_not_expire() -> None:
     bench = Bench()
     bench.leave(*bench.stable(None))
     bench.stage(5)
@@ -243,7 +243,7 @@ def test_a_group_with_staged_offsets_only_does_not_expire() -> None:
     assert GROUP not in bench.machine.newest.groups
 
 
-def test_a_deleted_group_loses_its_staged_offsets_and_the_marker_is_harmless() -> None:
+def test_deleting_a_group_drops_its_transactional_offsets_and_a_later_marker_has_no_effect() -> None:
     bench = Bench()
     bench.leave(*bench.stable(None))
     bench.stage(5)
@@ -254,7 +254,7 @@ def test_a_deleted_group_loses_its_staged_offsets_and_the_marker_is_harmless() -
     assert GROUP not in bench.machine.groups
 
 
-def test_a_group_created_again_inside_a_transaction_keeps_what_was_committed_after_the_deletion() -> None:
+def test_a_group_deleted_during_a_transaction_keeps_offsets_committed_after_the_deletion() -> None:
     bench = Bench()
     bench.stage(5)
     bench.ask(DeleteRequest(GROUP))
@@ -263,7 +263,7 @@ def test_a_group_created_again_inside_a_transaction_keeps_what_was_committed_aft
     assert bench.committed() == 2
 
 
-def test_the_deletion_of_an_offset_drops_its_staged_one() -> None:
+def test_deleting_an_offset_also_drops_the_transactional_offset_of_its_partition() -> None:
     bench = Bench()
     bench.stage(5)
     bench.ask(OffsetDeleteRequest(GROUP, (("orders", 0),)))
@@ -275,7 +275,7 @@ def committed_id(bench: Bench, offset: int, topic_id: UUID, commit: Callable[...
     commit(0, offsets=(OffsetToCommit("orders", 0, offset, -1, "", topic_id),))
 
 
-def test_a_topic_deleted_inside_a_transaction_takes_its_staged_offsets_away() -> None:
+def test_deleting_a_topic_during_a_transaction_drops_the_transactional_offsets_for_it() -> None:
     bench = Bench()
     committed_id(bench, 5, OLD_ID, bench.stage)
     assert bench.machine.topics_of(GROUP) == {("orders", OLD_ID)}
@@ -284,7 +284,7 @@ def test_a_topic_deleted_inside_a_transaction_takes_its_staged_offsets_away() ->
     assert bench.committed() == -1
 
 
-def test_a_topic_created_again_inside_a_transaction_keeps_the_staged_offset_of_the_new_topic() -> None:
+def test_recreating_a_topic_during_a_transaction_keeps_the_transactional_offset_for_the_new_topic() -> None:
     bench = Bench()
     committed_id(bench, 1, OLD_ID, bench.commit_offset)
     committed_id(bench, 5, NEW_ID, bench.stage)
@@ -293,18 +293,19 @@ def test_a_topic_created_again_inside_a_transaction_keeps_the_staged_offset_of_t
     assert bench.committed() == 5
 
 
-def test_a_group_of_an_aborted_transaction_is_forgotten() -> None:
+def test_a_group_that_only_had_offsets_of_an_aborted_transaction_is_removed() -> None:
     bench = Bench()
     bench.stage(5)
     bench.end(commit=False)
     assert not bench.machine.groups
 
 
-# the log as compaction leaves it
+# a log that was compacted
 
 
 def compacted(log: list[LoggedRecord]) -> list[tuple[int, LoggedRecord]]:
-    """Return the log without aborted records and without older records of a key, up to the first open transaction."""
+    """Return the log up to the first open transaction without aborted records and without older records of a key, and
+    then the rest of the log unchanged."""
     open_from: dict[int, int] = {}
     aborted: set[int] = set()
     mine: dict[int, list[int]] = {}
@@ -330,7 +331,7 @@ def compacted(log: list[LoggedRecord]) -> list[tuple[int, LoggedRecord]]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_live_state_equals_the_replay_of_a_compacted_log(seed: int) -> None:
+def test_group_offsets_in_memory_equal_a_replay_of_the_compacted_log_under_random_transactions(seed: int) -> None:
     draw = random.Random(seed)
     bench = Bench()
     for number in range(60):

@@ -9,7 +9,7 @@ from kraft.sim.world.disk import FakeDisk
 
 
 class LateCall:
-    """Delays the next call of this name (a function's, or `Class.method`) before it gets a thread, until the test
+    """Delays the next call with this name (of a function, or `Class.method`) before a thread runs it, until the test
     releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:

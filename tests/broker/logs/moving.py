@@ -25,7 +25,7 @@ SOON_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Moving(Stage):
-    """A cluster of brokers with two log directories each, and a topic whose partition 0 moves between them."""
+    """A cluster whose brokers have two log directories each, and a topic whose partition 0 moves between them."""
 
     topic: str = "t"
 
@@ -61,12 +61,12 @@ class Moving(Stage):
         return directory.path
 
     def other(self, broker: int = 1) -> str:
-        """Return the directory of a broker that does not contain the replica."""
+        """Return the log directory of a broker in which the replica is not."""
         (found,) = [path for path in self.cluster.shape.log_dirs_of(broker) if path != self.path(broker)]
         return found
 
     def assigned(self, broker: int = 1) -> bool:
-        """Return whether the metadata name the directory that contains the replica."""
+        """Return whether the metadata name the directory in which the replica is."""
         directory = self.replica(broker).directory
         assert directory is not None
         return self.state().directory_of(broker) == directory.directory_id
@@ -82,14 +82,14 @@ class Moving(Stage):
 
     async def move_to_spare(self, broker: int = 1) -> tuple[str, str]:
         """Move the replica to the directory without the metadata log, so that the test can let this directory fail.
-        Return first this directory, then the other one."""
+        Return this directory, and then the other directory."""
         metadata, spare = self.cluster.shape.log_dirs_of(broker)
         await self.move(spare, broker)
         await self.moved(spare, broker)
         return spare, metadata
 
     def as_node(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call the function as a task of broker 1 would call it."""
+        """Call the function in the context of a task of broker 1."""
         incarnation = self.cluster.world.host("node-1").incarnation
         assert incarnation is not None
         context = copy_context()

@@ -1,4 +1,4 @@
-"""AppendBudget alone: waiting appends run once the budget of dirty bytes has room again."""
+"""AppendBudget without a broker: waiting appends run when the budget of dirty bytes has room again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class FakeDisk:
-    """A disk whose budget is used up until `room` is set."""
+    """A disk whose budget of dirty bytes is used up until `room` is set."""
 
     def __init__(self) -> None:
         self.room = trio.Event()

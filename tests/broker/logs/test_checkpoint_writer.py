@@ -1,4 +1,4 @@
-"""CheckpointWriter alone: which checkpoints are written, when, and the effect of a disk error."""
+"""CheckpointWriter without a broker: which checkpoints are written, when, and the effect of a disk error."""
 
 from __future__ import annotations
 

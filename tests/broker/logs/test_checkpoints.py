@@ -31,7 +31,7 @@ def test_a_checkpoint_written_during_a_truncation_is_lowered_to_the_new_log_end(
         await plane.until(lambda: log.recovery_point == 2)
         plane.world.slow_disk("b1", 300)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(checkpoints.write_recovery_points)  # the checkpoint that the timer writes
+            nursery.start_soon(checkpoints.write_recovery_points)  # the checkpoint that is written periodically
             await plane.until(lambda: on_disk() == 2)
             assert directory.checkpointing.locked(), "it is still under way"
             log.truncate_to(1, 0)
@@ -57,7 +57,7 @@ async def write_all(plane: Plane, broker_id: int) -> None:
 
 
 def lines_of_orders(plane: Plane, broker_id: int = 1) -> list[int | None]:
-    """Return high watermark, recovery point and log start of the topic `orders` in the checkpoint files."""
+    """Return the high watermark, recovery point and log start offset of the topic `orders` in the checkpoint files."""
     (directory,) = plane.cluster.node(broker_id).broker.broker.replicas.directories.online
     storage = directory.storage
     assert storage is not None
@@ -69,8 +69,8 @@ def lines_of_orders(plane: Plane, broker_id: int = 1) -> list[int | None]:
 def test_a_recreated_topic_does_not_get_the_checkpointed_log_start_of_the_deleted_topic(
     lose_power: bool,
 ) -> None:
-    """Otherwise a crash before the next write of the checkpoint would apply the old log's start offset to the new
-    log."""
+    """Otherwise, if the broker crashed before the next write of the checkpoint, the new log would get the old log's
+    start offset."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1")

@@ -1,4 +1,4 @@
-"""Steps of the wall clock: what may depend on them (roll, retention, expiry by time) and what must not."""
+"""Steps of the wall clock: what may depend on them (rolling segments, retention, expiry by time) and what must not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compaction in whole brokers: the timer finds the log, clients read the remaining records, checkpoints and metrics are
-updated, and no crash loses the last value of a key.
+"""Compaction in whole brokers: the timer finds the log, clients read the remaining records, and checkpoints and metrics
+are updated. No crash loses the last value of a key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPACTED: dict[str, Any] = {
 BOTH = {**COMPACTED, "cleanup_policy": "compact,delete", "retention_bytes": "3000"}
 FAST = {"log_cleaner_backoff_ms": "50"}
 SLOW = {"log_cleaner_backoff_ms": "3600000"}
-"""Cleaner settings with which the timer never fires, so that a test starts each round itself."""
+"""Cleaner settings with which the timer never fires, so that each test starts its rounds itself."""
 
 
 def keyed(*entries: tuple[str, str | None], timestamp: int = EPOCH_MS, **options: Any) -> bytearray:
@@ -71,7 +71,7 @@ async def write_few_keys(
 
 
 async def read_all(plane: Plane, topic: str, broker_id: int = 1, *, offset: int = 0) -> list[Record]:
-    """Read from an offset to the end of the log, as a consumer does that continues after its last record."""
+    """Read from an offset to the end of the log, like a consumer that continues after its last record."""
     found: list[Record] = []
     client = await plane.another_client(broker_id)
     while True:
@@ -89,7 +89,7 @@ def last_values(found: list[Record]) -> dict[str, str]:
 
 
 async def segments_synced(plane: Plane, topic: str, broker_id: int = 1) -> None:
-    """Return whether closed segments are on the device."""
+    """Wait until the closed segments are on the device."""
     log = opened(plane, topic, broker_id)
     await plane.until(lambda: log.recovery_point >= log.active.base_offset)
 
@@ -183,7 +183,7 @@ def test_examining_many_logs_for_compaction_lets_other_tasks_run() -> None:
 
 
 def test_a_log_that_changed_since_the_cleaner_examined_it_is_examined_again() -> None:
-    """Examining all logs takes long when many of their bytes are not in memory, so a log may change meanwhile."""
+    """Examining all logs takes long when many of their bytes are not in memory, so a log may change in that time."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
@@ -192,7 +192,7 @@ def test_a_log_that_changed_since_the_cleaner_examined_it_is_examined_again() ->
         chosen = await cleaner(plane)._choose()
         assert chosen is not None
         assert await cleaner(plane).clean_dirtiest(), "another worker is faster"
-        await plane.world.sleep_ms(2_000)  # the files that it replaced are removed
+        await plane.world.sleep_ms(2_000)  # the files that the compacted segment replaced are removed
         assert not await cleaner(plane)._clean(0, chosen)
         assert manager(plane).directories.are_all_online
         assert last_values(await read_all(plane, "orders")) == last
@@ -320,7 +320,7 @@ def test_compacting_replicas_that_are_killed_repeatedly_agree_on_every_last_valu
 
 
 async def write_few_keys_to_current_leader(plane: Plane, count: int, *, first: int) -> dict[str, str]:
-    """Like `write_few_keys`, but send each record to the current leader until it is acknowledged."""
+    """Write like `write_few_keys`, but send each record to the current leader until it is acknowledged."""
     last: dict[str, str] = {}
     for number in range(first, first + count):
         key, value = f"k{number % 5}", f"value {number}"
@@ -375,7 +375,7 @@ def test_damaged_bytes_make_only_the_log_that_contains_them_uncleanable() -> Non
 
 
 def damage(plane: Plane, path: str, position: int = 70) -> None:
-    """Change a byte (of a record) directly in the log's file."""
+    """Change a byte of a record directly in the log's file."""
     node: Any = plane.world.host("b1").root
     for name in path.strip("/").split("/"):
         node = node.entries[name]

@@ -1,5 +1,5 @@
-"""DamagedLogs and RepeatedReadChecks alone: when a damaged replica goes offline or stays online, and when bytes are
-checked.
+"""DamagedLogs and RepeatedReadChecks without a broker: when a damaged replica goes offline or stays online, and when
+bytes are checked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_a_damaged_replica_goes_offline_if_another_active_broker_could_lead(
 
 
 class Reads:
-    """Repeated reads of a damaged log. `looks` is the number of checks of the read bytes."""
+    """Repeated reads of a damaged log. `looks` is the number of times that the read bytes were checked."""
 
     def __init__(self, stage: PartStage) -> None:
         self.found: list[Any] = []

@@ -1,5 +1,5 @@
-"""Batches of a log that change on the device after they were written. No reader accepts them, and the replica goes
-offline if another replica has them intact.
+"""Batches of a log whose bytes change on the device after they were written. No reader accepts them, and the replica
+goes offline if another replica has the batches intact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFUSAL = "CORRUPT_MESSAGE: orders-0: the batch at offset 7 fails its CRC-32C. I
 
 
 def flip_bit(plane: Plane, broker: str, number: int, at: int = BATCH_HEADER_BYTES) -> None:
-    """Flip one bit directly in the file, this many bytes after the beginning of the batch."""
+    """Flip one bit in the file, at this number of bytes after the beginning of the batch."""
     data = log_file(plane, broker).data
     position = 0
     for _ in range(number):
@@ -63,13 +63,13 @@ def reads(plane: Plane) -> RepeatedReadChecks:
 
 
 def fetch_repeatedly(plane: Plane, offset: int = 7) -> None:
-    """Fetch the same bytes until the broker checks them for damage."""
+    """Fetch the same bytes repeatedly until the broker checks them for damage."""
     for _ in range(1 + REPEATS_MAX):
         reads(plane).bytes_sent(plane.partition("orders", 1), -5, offset, 1)
 
 
 async def read_all(plane: Plane, *, refusals_max: int = 20) -> tuple[list[bytes | None], int]:
-    """Read as a consumer from the beginning of the log. Return the records, and how often a damaged batch was
+    """Read like a consumer from the beginning of the log. Return the records, and how often a damaged batch was
     rejected."""
     servers = ",".join(f"{plane.cluster.name(broker)}:{BROKER_PORT}" for broker in plane.cluster.broker_ids)
     found: list[bytes | None] = []
@@ -114,7 +114,7 @@ def test_a_follower_does_not_copy_a_damaged_batch_and_the_leaders_replica_goes_o
     three(test)
 
 
-def test_undamaged_records_of_a_damaged_log_can_be_read_if_no_other_replica_is_in_sync() -> None:
+def test_undamaged_records_of_a_damaged_log_stay_readable_if_no_other_replica_is_in_sync() -> None:
     async def test(plane: Plane) -> None:
         await leader_with_damaged_batch(plane)
         for other in (2, 3):
@@ -231,8 +231,8 @@ def test_damage_of_a_replica_that_must_stay_online_is_logged_once_per_interval()
 
 @pytest.mark.parametrize("at", [6, 7, 12, 15])
 def test_a_batch_with_a_changed_offset_or_epoch_is_not_copied_and_takes_the_leader_offline(at: int) -> None:
-    """No CRC covers the offset and the epoch of a batch. A follower rejects such a batch, or fetches the same batch
-    again and again."""
+    """No CRC covers the offset and the epoch of a batch. The follower rejects the batch, or fetches it again and
+    again."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -373,7 +373,7 @@ def test_when_too_many_readers_are_remembered_the_longest_inactive_consumer_is_d
     assert set(readers) - set(seen._given) == {-2}
 
 
-def test_checks_are_skipped_at_a_bounded_number_of_damaged_offsets_and_for_a_limited_time() -> None:
+def test_damage_checks_are_skipped_at_a_bounded_number_of_offsets_and_for_a_limited_time() -> None:
     seen = RepeatedReads()
     for offset in range(3 * SKIPPED_OFFSETS_MAX):
         seen.skip_until(offset, until_ms=100 + offset)

@@ -1,5 +1,6 @@
-"""Damaged logs: the broker reports them, other replicas lead, and the log is fetched again once its folder was
-removed."""
+"""Damaged logs: the broker reports them, other replicas lead, and the log is fetched again after its folder was
+removed.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_a_damaged_leader_is_replaced_and_is_in_sync_again_after_its_folder_was_
             assert not error(await plane.produce("orders", batch(f"{number}" * 50)))
         for broker_id in (2, 3, 1):
             await plane.stop(broker_id)
-        del log_file(plane, "b1").data[-10:]  # in a cleanly closed log: found when it is opened
+        del log_file(plane, "b1").data[-10:]  # found when a cleanly closed log is opened
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
         plane.cluster.node(1).broker.broker.replicas.logs.opener.request_urgently(plane.partition("orders", 1))
@@ -171,7 +172,7 @@ def test_no_acknowledged_record_is_lost_when_a_full_disk_has_room_again() -> Non
     three(test)
 
 
-# a damaged header, which is found only when it is read
+# a damaged header that is found only when it is read
 
 
 def with_wrong_length(data: bytearray, position: int) -> None:
@@ -209,7 +210,7 @@ async def damaged_and_in_sync(plane: Plane, harm: Harm = with_wrong_length) -> N
 
 
 async def only_the_replica_is_lost(plane: Plane) -> None:
-    """Check that broker 1 runs and its replica of the topic is offline, and that its other replicas keep working."""
+    """Check that broker 1 runs, that its replica of the topic is offline, and that its other replicas keep working."""
     await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
     assert plane.partition("orders", 1).is_offline
     assert plane.is_up(1)
@@ -380,7 +381,7 @@ def test_a_broker_that_found_an_open_log_damaged_writes_no_clean_shutdown_file()
         assert not clean_shutdown_is_noted(plane, "b1")
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
-        await plane.until(lambda: plane.partition("orders", 1).is_offline)  # its recovery has found the damage
+        await plane.until(lambda: plane.partition("orders", 1).is_offline)  # recovery of the log has found the damage
         await plane.stop(2)
         assert clean_shutdown_is_noted(plane, "b2"), "the others do"
 

@@ -1,5 +1,6 @@
-"""DiskFailures and LostReplicas alone: which directories and replicas a disk error takes offline, and what is
-reported."""
+"""DiskFailures and LostReplicas without a broker: which directories and replicas a disk error takes offline, and what
+is reported.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class Failing:
-    """Two directories, the first of which hosts a replica; `events` records the effects of a failure."""
+    """Two directories; the first one has a replica. `events` records the effects of a disk failure."""
 
     def __init__(self, stage: PartStage, *, is_known: bool = True) -> None:
         self.events: list[Any] = []

@@ -1,5 +1,5 @@
-"""Three brokers whose disks lose unsynced writes, are full, or fail. Either one of several log directories fails, or
-the only one.
+"""Three brokers whose disks lose unsynced writes, are full, or fail. The disk that fails has one of several log
+directories, or the only one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_a_failed_log_directory_takes_only_its_own_partitions_offline() -> None:
 
 
 def test_a_broker_whose_last_log_directory_failed_stops() -> None:
-    """The metadata log is in another directory, or has nothing to write, so only the log directories can stop the
+    """The disk with the metadata log does not fail or is not written to, so only the log directories can stop the
     broker."""
 
     async def test(plane: Plane) -> None:
@@ -93,7 +93,7 @@ def test_a_broker_whose_last_log_directory_failed_stops() -> None:
 
 @pytest.mark.parametrize("path", ["", "/elsewhere/orders-0"])
 def test_a_disk_error_outside_all_log_directories_takes_the_replicas_directory_offline(path: str) -> None:
-    """An error whose path is in no log directory must not be ignored: the replica's device has failed."""
+    """An error whose path is in no log directory is not ignored: it shows that the replica's device has failed."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 2, leader=1)
@@ -123,7 +123,7 @@ def test_a_directory_that_fails_with_logs_queued_for_opening_affects_no_other_di
         assert answer.responses[0].error_code == 0
         await plane.create_topic("orders", 4, leader=1)
         replicas = plane.cluster.node(1).broker.broker.replicas
-        for one in replicas.hosted:  # they wait for the renames of the old folders
+        for one in replicas.hosted:  # until the old folders are renamed
             replicas.logs.opener.request_soon(one)
         (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
         await plane.until(lambda: not failed.is_online)

@@ -1,4 +1,4 @@
-"""FileRemoval alone: when files are removed, and the effect of a disk error."""
+"""FileRemoval without a broker: when files are removed, and the effect of a disk error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sync by time: what flush.ms and the flush scheduler sync to the device. Without them nothing is synced by time."""
+"""Syncs by time: what flush.ms and the flush scheduler sync to the device. Without them nothing is synced by time."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_produce_that_waits_for_a_sync_is_answered_when_flush_messages_is_rese
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
             await plane.until(lambda: partition.log.log_end_offset == 4)
-            plane.world.slow_disk("b1", 0)  # the sync that is under way stays slow
+            plane.world.slow_disk("b1", 0)  # the sync that is in progress stays slow
             await no_more_syncs(plane)
             await plane.until(lambda: bool(answers), 100)
         assert error(answers[0]) is ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""FoundFolders alone: the treatment of each folder that an earlier incarnation left."""
+"""FoundFolders without a broker: what happens to each folder that an earlier incarnation left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COPY = "/data/orders-0.0123456789abcdef0123456789abcdef-future"
 
 
 class Found:
-    """One or two directories with folders, sorted by FoundFolders with an image that has the topic `orders`."""
+    """One or two directories with folders, which FoundFolders sorts by an image that has the topic `orders`."""
 
     def __init__(self, stage: PartStage, *folders: str, directories: tuple[str, ...] = ("/data",)) -> None:
         config: Any = SimpleNamespace(log_dirs=directories)
@@ -71,7 +71,7 @@ def test_the_copy_of_a_move_found_at_start_together_with_its_log_restarts_the_mo
     play(test)
 
 
-def test_if_two_directories_hold_a_log_at_start_the_one_not_named_by_the_metadata_becomes_stray() -> None:
+def test_a_log_found_in_two_directories_at_start_becomes_stray_in_the_directory_not_in_the_metadata() -> None:
     async def test(stage: PartStage) -> None:
         found = Found(stage, "/data/orders-0", "/more/orders-0", directories=("/data", "/more"))
         found.sort_out()

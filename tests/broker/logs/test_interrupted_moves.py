@@ -104,9 +104,7 @@ def test_after_a_crash_between_the_renames_of_a_move_the_complete_copy_becomes_t
             stage.cluster.crash(1, lose_power=False, is_noticed=True)
         marks = sorted(name.rpartition("-")[2] for name in _folders(stage, there))
         assert marks == ["delete", "future"]
-        stage.cluster.delete_folder(
-            1, (topic, 0)
-        )  # the state that the first of the two renames leaves for the next start
+        stage.cluster.delete_folder(1, (topic, 0))  # the state of the folders after the first of the two renames
         assert _folders(stage, here) == []
         stage.cluster.start(1)
         await stage.until(lambda: not stage.cluster.trouble())

@@ -1,4 +1,6 @@
-"""LogCleaner and RoundRunner alone: which log is cleaned, up to which offset, and which logs are uncleanable."""
+"""LogCleaner and RoundRunner without a broker: which log is cleaned, up to which offset, and which logs are
+uncleanable.
+"""
 
 from __future__ import annotations
 

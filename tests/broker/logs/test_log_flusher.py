@@ -1,4 +1,4 @@
-"""LogFlusher alone: for which logs it requests a sync, and when."""
+"""LogFlusher without a broker: for which logs it requests a sync, and when."""
 
 from __future__ import annotations
 

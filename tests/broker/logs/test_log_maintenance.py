@@ -1,4 +1,4 @@
-"""LogMaintenance alone: which segments are removed, and which logs are opened for the removal."""
+"""LogMaintenance without a broker: which segments are removed, and which logs are opened for the removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Hosted(list[Any]):
 
 
 class Kept:
-    """One replica with an open log of three segments, and one replica whose log is not open yet."""
+    """Two replicas: one with an open log of three segments, and one whose log is not open yet."""
 
     def __init__(self, stage: PartStage) -> None:
         self.changed, self.removed, self.soon = list[str](), list[tuple[Any, ...]](), list[Any]()
@@ -70,7 +70,7 @@ def test_retention_opens_a_log_that_was_not_opened_since_the_start() -> None:
     play(test)
 
 
-def test_producers_of_open_logs_expire_by_the_wall_clock() -> None:
+def test_idle_producers_of_open_logs_expire_by_the_wall_clock() -> None:
     async def test(stage: PartStage) -> None:
         kept, times = Kept(stage), list[int]()
         kept.partition.log = SimpleNamespace(expire_producers=times.append)

@@ -1,4 +1,5 @@
-"""LogOpener and LogMaker alone: the order in which logs are opened, folders of another topic, and outcomes."""
+"""LogOpener and LogMaker without a broker: the order in which logs are opened, folders of another topic, and
+outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class Opening:
-    """A LogOpener whose open function is scripted: it records the partitions to open, and raises `trouble`."""
+    """A LogOpener with a scripted open function, which records the partitions to open and raises `trouble` if it is
+    set."""
 
     def __init__(self) -> None:
         self.asked, self.outcomes = list[Any](), list[Any]()

@@ -1,4 +1,4 @@
-"""LogSyncer alone: which bytes it syncs to the device, and which partition it notifies."""
+"""LogSyncer without a broker: which bytes it syncs to the device, and which partition it notifies."""
 
 from __future__ import annotations
 

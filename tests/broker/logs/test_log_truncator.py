@@ -1,5 +1,5 @@
-"""LogTruncator alone: which records remain, what is checkpointed before the log is used again, and the effect of a disk
-error.
+"""LogTruncator without a broker: which records remain, what is checkpointed before the log is used again, and the
+effect of a disk error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class Truncating:
-    """A LogTruncator and a replica with five records, in a directory whose checkpoint writes are only recorded."""
+    """A LogTruncator and a replica with five records. The directory only records its checkpoint writes."""
 
     def __init__(self, stage: PartStage) -> None:
         self.written, self.outcomes = list[str](), list[str]()

@@ -38,11 +38,12 @@ def replicas(plane: Plane) -> ReplicaManager:
 
 
 async def truncated_and_killed(plane: Plane) -> Partition:
-    """Sync and checkpoint five records. Truncate the log to two, and kill the node before the checkpoint is written.
-    Start the node again.
+    """Sync and checkpoint five records. Truncate the log to two records, and kill the node before the checkpoint is
+    written. Start the node again.
 
-    The log is then open but not in use, because the checkpoint must be lowered first. A simulated other write of the
-    checkpoint delays that until the directory's `checkpointing` lock is released."""
+    The log is then open but not in use, because the checkpoint must be lowered first. The test holds the directory's
+    `checkpointing` lock, as another write of the checkpoint would. This delays the lowering until the lock is released.
+    """
     await plane.create_topic("orders", flush_messages="1")
     await produce_numbers(plane, 5)
     await replicas(plane).checkpoints.write_recovery_points()
@@ -87,7 +88,7 @@ def test_a_torn_log_tail_after_a_truncation_and_a_power_loss_does_not_count_as_d
         partition = await truncated_and_killed(plane)
         release(partition)
         await plane.cluster.wait_ready(30_000)
-        partition.flush_records = 1 << 40  # appends from here on wait for no sync
+        partition.flush_records = 1 << 40  # appends wait for no sync after this line
         file = inode(plane, "/more/orders-0/00000000000000000000.log")
         size = len(file.data)
         client = await plane.another_client()
@@ -135,7 +136,7 @@ def test_a_replica_removed_while_its_checkpoint_is_lowered_leaves_no_line_in_it(
 
 
 def test_a_log_truncated_below_its_log_start_keeps_the_new_log_start_after_a_crash() -> None:
-    """If the checkpoint kept the old log start offset, records fetched below it would be missing from the log."""
+    """If the checkpoint kept the old log start offset, the log would lack records at and above that offset."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)

@@ -1,4 +1,6 @@
-"""The parts of a move between log directories, each alone: requesting, copying, and swapping the folders."""
+"""The parts of a move between log directories, each tested without a broker: requesting, copying, and swapping the
+folders.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ CONFIG = TopicConfig.resolve({}, {}, NodeConfig.parse(PROPERTIES))
 
 
 class TwoDirectories:
-    """A replica with five records in the first of two directories, and a ReplicaCopier whose checkpoint writes are only
-    recorded."""
+    """A replica with five records in the first of two directories, and a ReplicaCopier that only records its checkpoint
+    writes."""
 
     def __init__(self, stage: PartStage) -> None:
         self.stage = stage
@@ -146,7 +148,7 @@ def test_a_swap_exchanges_the_folders_and_lets_appends_continue() -> None:
 
 
 class Moving:
-    """ReplicaMoves whose copies and swaps are scripted."""
+    """ReplicaMoves with scripted copies and swaps."""
 
     def __init__(self, stage: PartStage) -> None:
         self.two = two = TwoDirectories(stage)

@@ -1,5 +1,4 @@
-"""Moves of replicas between the log directories of their broker during writes, and events that interfere with a
-move."""
+"""Moves of replicas between the log directories of their broker during writes, and events that interfere with moves."""
 
 from __future__ import annotations
 
@@ -47,8 +46,8 @@ def test_a_replica_moves_while_it_is_written_to_and_no_record_is_lost_or_duplica
 
 
 def test_a_replica_moved_back_to_a_directory_gets_no_checkpoint_of_its_former_log_in_it() -> None:
-    """Offsets that were synced in the directory before may not be synced now: the log may have been truncated in the
-    other directory meanwhile."""
+    """Offsets that were synced in this directory before may not be synced now: the log may have been truncated while it
+    was in the other directory."""
 
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs={"flush.messages": "1"}))
@@ -105,7 +104,7 @@ def test_checks_catch_a_move_that_loses_the_last_records(monkeypatch: pytest.Mon
         play(work)
 
 
-def test_a_slow_move_is_described_as_a_future_replica_and_can_be_cancelled() -> None:
+def test_describe_log_dirs_shows_a_slow_move_as_a_future_replica_and_the_move_can_be_cancelled() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await write(stage, 0, 10, size=900_000)

@@ -1,4 +1,4 @@
-"""FolderRetirement alone: which folders are renamed, in which order, and when they are removed."""
+"""FolderRetirement without a broker: which folders are renamed, in which order, and when they are removed."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ PARTITIONS = 40
 
 
 async def restarted_with_logs_still_closed(plane: Plane) -> AskingClient:
-    """Stop the broker cleanly and start it on a disk so slow that its logs are open only seconds later. Return a client
-    of it."""
+    """Stop the broker cleanly, and start it on a disk so slow that its logs take seconds to open. Return a client of
+    it."""
     await plane.create_topic("orders", partitions=PARTITIONS)
     for index in range(PARTITIONS):
         assert not error(await plane.produce("orders", batch(f"{index}"), index))
@@ -43,7 +43,7 @@ def closed(plane: Plane) -> int:
 
 
 async def fetch_all(plane: Plane, client: AskingClient, *, max_wait_ms: int) -> tuple[dict[int, Any], float]:
-    """Return the results by partition, and how long they took in ms."""
+    """Return the results by partition, and the duration of the fetch in ms."""
     began_ns = plane.world.now_ns
     requested = [("orders", index, 0) for index in range(PARTITIONS)]
     answer = await plane.fetch_many(requested, client=client, max_wait_ms=max_wait_ms)
@@ -78,7 +78,8 @@ def test_a_fetch_is_answered_as_soon_as_its_logs_are_open() -> None:
 
 
 async def truncate_broker_1(plane: Plane) -> None:
-    """Let broker 1 lead alone for a while. Then make it truncate its log to the new leader's, with a slow disk."""
+    """Let broker 1 lead without followers for a while. Then make it truncate its log, on a slow disk, to that of the
+    new leader."""
     await plane.create_topic("orders", leader=1)
     await produce_numbers(plane, 5)
     for other in ("b2", "b3", "c101"):
@@ -119,7 +120,8 @@ def test_a_topic_can_be_deleted_while_its_log_is_being_truncated() -> None:
 
 async def first_request_ends(plane: Plane, then: Callable[[], None]) -> list[bytes | None]:
     """Send two incremental requests of a session on two connections, for offset 0 and then 1. Check that the first
-    waits until the second arrives, and is then answered empty. Return the second's response after `then`."""
+    request waits until the second arrives, and is then answered empty. Return the response to the second request after
+    `then`."""
     first, second = await plane.another_client(), await plane.another_client()
     made = await plane.fetch_many([("orders", 0, 2)], client=first, session_epoch=0)
     then()
@@ -151,7 +153,7 @@ def test_the_next_request_of_a_fetch_session_ends_an_earlier_request_that_waits_
         def begin_to_cut() -> None:
             partition = plane.partition("orders")
             assert partition.state is not None
-            partition.follow(partition.state)  # as if another broker led, so that this one has to truncate
+            partition.follow(partition.state)  # as if another broker led, so that this broker must truncate
             partition.truncation_begun()
 
         assert await first_request_ends(plane, begin_to_cut) == [b"1"]
@@ -164,7 +166,7 @@ def test_the_next_request_of_a_fetch_session_ends_an_earlier_request_that_waits_
         await plane.create_topic("orders")
         await produce_numbers(plane, 2)
         await plane.stop(1)
-        plane.cluster.start(1)  # with the log's file closed, after the log was opened
+        plane.cluster.start(1)  # the log was opened, and then its file was closed
         await plane.cluster.wait_ready()
         await wait_open(plane.partition("orders"))
         assert await first_request_ends(plane, lambda: plane.world.slow_disk("b1", 60_000)) == [b"1"]

@@ -1,5 +1,5 @@
-"""Data folders that cannot be used, on a real disk: the node does not start, and reports which folder is unusable and
-why.
+"""Data folders that cannot be used, on a real disk: the node does not start, and its error names the folder and the
+reason.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def numbered(text: str, sequence: int) -> bytearray:
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the next append raise after its bytes were written, when its producer state is applied."""
+    """Make the next append raise after its bytes were written, while its producer state is applied."""
     whole = ProducerStates.apply_batch
 
     def apply_batch(self: ProducerStates, *arguments: Any) -> None:
@@ -73,7 +73,7 @@ def test_a_fetch_whose_bytes_never_stay_in_memory_gets_a_storage_error() -> None
         await plane.create_topic("orders")
         for _ in range(20):
             assert not error(await plane.produce("orders", batch("x" * 300)))
-        plane.world.kill("b1")  # positions are not kept over a restart: they are read from the file
+        plane.world.kill("b1")  # file positions do not survive a restart, and are then read from the file
         del plane.cluster.started["b1"]
         plane.cluster.start(1)
         await plane.cluster.wait_ready()

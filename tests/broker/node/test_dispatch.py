@@ -1,4 +1,6 @@
-"""Dispatcher: requests held before the broker is unfenced, listeners, sessions, errors of peers and of the broker."""
+"""Dispatcher: requests that wait until the broker is unfenced, listeners, sessions, and errors of peers and of the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -232,7 +234,7 @@ def failing(request: Request, session: Session) -> None:
 
 
 class dispatching:  # noqa: N801 - reads as a verb in the tests
-    """A broker that uses one given handler for every API."""
+    """A broker with one given handler for every API."""
 
     def __init__(self, handler: Any, *, limits: ServerLimits | None = None) -> None:
         from kraft.broker.api.table import HANDLERS

@@ -41,7 +41,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
 
 
 async def make_trouble(world: World, policies: list[ReplyPolicy]) -> None:
-    """Add one fault rule after the other, each for one to three requests, until cancelled."""
+    """Add one fault rule after another, each for one to three requests, until cancelled."""
     chance = world.random.stream("trouble")
     while True:
         rule = FAULTS[chance.below(len(FAULTS))]

@@ -1,4 +1,4 @@
-"""The owner of data directories: unformatted, foreign and locked directories."""
+"""The cluster and node to which data directories belong: unformatted, foreign and locked directories."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_broker_registers_then_asks_to_be_unfenced_once_its_logs_are_loaded() 
     play(test)
 
 
-def test_a_rejected_registration_ends_the_broker() -> None:
+def test_a_broker_ends_when_the_controller_rejects_its_registration() -> None:
     async def test(stage: PartStage) -> None:
         registering = Registering(stage)
         registering.error = ErrorCode.INVALID_REGISTRATION

@@ -1,4 +1,4 @@
-"""Reports of log ends by brokers, for partitions in which no replica is known to be complete."""
+"""Reports of log ends by brokers, for partitions that have no complete replica (neither an ISR nor an ELR)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_log_ends_that_do_not_fit_into_a_heartbeat_are_reported_in_later_ones(mo
 
 
 @pytest.mark.parametrize("moves_on", [False, True])
-async def test_the_first_image_is_searched_for_log_ends_to_report_in_steps_by_the_newest_state(moves_on: bool) -> None:
+async def test_searching_the_first_image_for_log_ends_runs_in_steps_and_uses_the_newest_state(moves_on: bool) -> None:
     count = 3 * log_ends.LEAVES_PER_STEP * LEAF_PARTITIONS_MAX
     rows = [Partition(topic_id(1), number, (1, 2), (), leader=-1, last_known_elr=(1,)) for number in range(count)]
     old = image_of(*three_brokers(), Topic("orders", topic_id(1)), *rows)

@@ -1,4 +1,4 @@
-"""The limit of log lines that clients can cause at will: one line per client and minute, then a count of the others."""
+"""The limit on log lines that clients cause: one line per client and minute, then a count of the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_first_limited_log_line_is_written_at_once_and_repetitions_as_a_coun
     assert told(logs) == [("bad 0", 0), ("bad 6399", 6_399)]
 
 
-def test_a_client_that_repeats_its_error_gets_one_log_line_per_minute(logs: list[Any]) -> None:
+def test_a_client_that_repeats_an_error_causes_one_log_line_per_minute(logs: list[Any]) -> None:
     limit = Limit()
     for minute in range(4):
         for _ in range(100):
@@ -68,7 +68,7 @@ def test_the_log_limit_forgets_a_client_after_a_minute_without_errors(logs: list
     assert told(logs) == [("once", 0), ("again", 0)]
 
 
-def test_each_client_has_its_own_limited_log_lines_up_to_a_maximum_of_clients(logs: list[Any]) -> None:
+def test_log_lines_are_limited_per_client_up_to_a_maximum_number_of_clients(logs: list[Any]) -> None:
     limit = Limit()
     for number in range(CLIENTS_MAX + 50):
         limit.warn(f"10.0.0.{number}")

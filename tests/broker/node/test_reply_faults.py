@@ -29,7 +29,7 @@ NO_RANDOM: Any = None
 
 
 class SlowClock:
-    """A clock whose sleepers wait until a test wakes them."""
+    """A clock whose sleeping tasks wait until the test wakes them."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -41,7 +41,7 @@ class SlowClock:
 
 
 class FaultyBroker:
-    """A broker that has one handler for every API, with a reply policy before the handler."""
+    """A broker that has one handler for every API, and a reply policy that requests pass before the handler."""
 
     def __init__(self, *rules: dict[str, Any], handler: Any = None) -> None:
         self.policy = ReplyPolicy()
@@ -67,7 +67,7 @@ class FaultyBroker:
 
 
 def send_together(client: WireClient, *bodies: bytes) -> None:
-    """Send requests that arrive together in one piece."""
+    """Send requests that arrive together, in one piece."""
     frames: list[bytes] = []
     for body in bodies:
         with pytest.MonkeyPatch.context() as patch:
@@ -175,8 +175,8 @@ async def test_a_rule_that_delays_the_response_lets_the_request_be_handled_at_on
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_request_received_while_its_node_stops_is_answered_without_the_delay_of_a_rule(after: bool) -> None:
-    """A nursery rejects new tasks between the end of its last task (here: a delay) and its own end, and a request may
-    arrive in that moment."""
+    """The request arrives after the nursery's last task (a delay) has ended and before the nursery itself has. The
+    nursery rejects new tasks in that time."""
     broker = FaultyBroker({"action": "delay", "delay_ms": 40, "after": after})
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.faults.run)

@@ -1,5 +1,5 @@
-"""Fencing after the end of a broker's process. However it ends, the controller fences the broker as soon as after kill
--9, not at its session timeout.
+"""Fencing after the end of a broker's process. However the process ends, the controller fences the broker as soon as
+after kill -9, not at its session timeout.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WAYS = (
 
 
 async def linger(world: World) -> None:
-    """A task that delays the end of its node: meanwhile the node's listeners still answer."""
+    """Delay the end of the node; meanwhile its listeners answer."""
     try:
         await trio.sleep_forever()
     finally:

@@ -95,7 +95,7 @@ def test_requests_received_before_a_broker_is_unfenced_are_answered_once_it_is_u
     World(4).run(main)
 
 
-def test_a_broker_registers_again_after_its_registration_made_controllers_fail_over(
+def test_a_broker_repeats_its_registration_until_a_controller_survives_handling_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     honest, left = COMMANDS[RegisterBrokerCommand], [3]
@@ -176,7 +176,7 @@ def test_a_killed_broker_gets_a_new_broker_epoch_when_it_is_restarted() -> None:
 
 
 def lagging(cluster: WorldCluster, witness: int) -> list[tuple[str, int]]:
-    """Return the partitions that are not fully in sync, as this broker knows."""
+    """Return the partitions that are not fully in sync, according to this broker."""
     topics = cluster.node(witness).publisher.image.topics
     return [(one.name, index) for one in topics for index, state in one.partitions() if len(state.isr) < 3]
 

@@ -60,7 +60,7 @@ def test_an_iteration_over_many_turns_yields_each_remaining_replica_once() -> No
     assert {id(one) for one in stays} <= set(met_ids)
 
 
-def test_no_single_container_holds_all_hosted_replicas_of_a_large_topic() -> None:
+def test_hosted_replicas_of_a_large_topic_are_stored_in_several_small_containers() -> None:
     hosted = HostedReplicas()
     for index in range(100_000):
         hosted.add(replica(TOPICS[0], index))

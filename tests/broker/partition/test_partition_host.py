@@ -1,4 +1,4 @@
-"""PartitionHost alone: which facts about brokers it takes from an image."""
+"""PartitionHost without a broker: the facts about brokers that it takes from an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.image.partitions import PartitionState
 from tests.stages.images import DIRECTORY, OTHER_DIRECTORY, image_of, orders, three_brokers
 
 
-def test_active_brokers_may_join_the_isr_but_not_one_with_an_offline_directory() -> None:
+def test_the_partition_host_lists_active_brokers_and_out_of_sync_replicas_in_offline_directories() -> None:
     clock: Any = SimpleNamespace()
     host = PartitionHost(clock, 1, 30_000)
     image = image_of(*three_brokers(), *orders())

@@ -1,4 +1,4 @@
-"""The states of a replica: the tables are complete, and a Partition follows them."""
+"""The states of a replica: the transition tables are complete, and a Partition follows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parts of the data plane alone: the timer of deadlines, the fetch session cache, and the placement of logs."""
+"""Parts of the data plane, each tested without a broker: the timer of deadlines, the fetch session cache, and the
+placement of logs.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,7 @@ def test_a_full_fetch_session_cache_evicts_only_idle_less_privileged_or_smaller_
     assert sessions.evictions == 3
 
 
-def test_the_fetch_session_epoch_wraps_to_1() -> None:
+def test_a_fetch_session_epoch_at_its_maximum_wraps_to_1() -> None:
     made = kept(cache(1), -1, 1, 0)
     made.epoch = 2**31 - 1
     made.advance()
@@ -160,7 +162,7 @@ def test_the_broker_epoch_of_a_clean_stop_counts_only_if_all_directories_agree()
 
 
 class Limited:
-    """Quotas that return the same throttle time for each request."""
+    """Quotas that return the same throttle time for every request."""
 
     def __init__(self, kind: QuotaKind, pause_ms: int) -> None:
         self.kind = kind
@@ -236,7 +238,7 @@ def test_produces_that_wait_for_the_dirty_byte_budget_are_appended_in_their_orde
         replicas = plane.cluster.node(1).broker.broker.replicas
 
         class Full:
-            """The node's disk, with its dirty byte budget reported as used up until the test changes it."""
+            """The node's disk, except that it reports its dirty byte budget as used up until the test changes this."""
 
             dirty_budget_full = True
 
@@ -277,7 +279,7 @@ def test_only_as_many_waiting_produces_run_as_the_dirty_byte_budget_has_room_for
         replicas = plane.cluster.node(1).broker.broker.replicas
 
         class Tight:
-            """The node's disk, whose dirty byte budget reports room in this many more checks."""
+            """The node's disk, except that its dirty byte budget reports room only in this many further checks."""
 
             def __init__(self, disk: Any) -> None:
                 self._disk = disk
@@ -326,7 +328,7 @@ def test_a_path_inside_nested_log_directories_belongs_to_the_innermost_one() -> 
 
 
 def test_isr_proposals_and_directory_reports_are_sent_in_requests_of_bounded_size() -> None:
-    """If very many proposals or reports are queued, they are sent in several requests."""
+    """Very many queued proposals or reports are sent in several requests."""
     sizes: dict[str, list[int]] = {"alter": [], "assign": []}
     failed: list[int] = []
 
@@ -359,7 +361,7 @@ def test_isr_proposals_and_directory_reports_are_sent_in_requests_of_bounded_siz
 
 
 class Hosted:
-    """A partition whose leader proposes another in-sync set."""
+    """A partition whose leader always has an in-sync set to propose."""
 
     state = None
     is_removed = False

@@ -1,5 +1,5 @@
-"""The gauges of replicas: they count the partitions that the metadata assign to a broker, whether its logs are open or
-not.
+"""The gauges of replicas: they count the partitions that the metadata assign to a broker, whether or not their logs are
+open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def gauges(plane: Plane) -> dict[str, float | None]:
     return {name: metrics.value("kafka.server", "ReplicaManager", name) for name in NAMES}
 
 
-def test_a_partition_led_by_this_broker_counts_in_the_gauges_before_its_log_is_opened() -> None:
+def test_a_led_partition_counts_in_the_replica_gauges_before_its_log_is_opened() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("short", leader=1, min_insync_replicas="2")
         await plane.create_topic("enough", leader=1, min_insync_replicas="1")

@@ -1,4 +1,4 @@
-"""ReplicaIndex alone: which replica a topic name or topic id finds, and the error if there is none."""
+"""ReplicaIndex without a broker: which replica a topic name or topic id finds, and the error if there is none."""
 
 from __future__ import annotations
 

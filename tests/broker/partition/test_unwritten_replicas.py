@@ -25,7 +25,7 @@ LONGER_THAN_ANY_TIMER_MS = 400_000
 
 
 def names(plane: Plane, broker_id: int = 1, path: str = "/data") -> list[str]:
-    """Return the names in a broker's log directory, without the metadata log."""
+    """Return the names in a broker's log directory, except that of the metadata log."""
     disk = plane.cluster.node(broker_id).broker.broker.seam.disk
     return [name for name in disk.list(path) if name != "__cluster_metadata-0"]
 
@@ -184,7 +184,7 @@ def test_an_unwritten_partition_changes_leaders_and_in_sync_sets_without_a_log()
     three(test)
 
 
-def test_an_unwritten_replica_starts_at_its_leaders_log_start() -> None:
+def test_an_unwritten_follower_starts_its_log_at_its_leaders_log_start() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, segment_bytes="1048576")
         plane.world.kill("b3")
@@ -309,7 +309,7 @@ def test_a_deleted_unwritten_topic_leaves_no_files_and_can_be_created_again() ->
 
 
 def test_topics_deleted_in_one_delta_leave_no_hosted_replica() -> None:
-    """The replicas of the first deleted topic must not be searched under the id of the last one (found by simulation
+    """The replicas of the first deleted topic must not be looked up under the id of the last one (found by simulation
     seed 20009 of 60 s)."""
 
     async def test(plane: Plane) -> None:
@@ -369,7 +369,7 @@ def test_a_twice_recreated_topic_keeps_its_folder_when_the_first_topics_folder_i
 
         async with trio.open_nursery() as nursery:
             first = plane.partition("orders")
-            async with first.blocking:  # a blocking call is under way in its folder
+            async with first.blocking:  # a blocking call is in progress in its folder
                 for _ in range(2):
                     await delete(plane, "orders")
                     assert folders(plane) == ["orders-0"]

@@ -70,11 +70,11 @@ SENT = SentFetch(fetch_offset=5, leader_epoch=3)
         (ErrorCode.KAFKA_STORAGE_ERROR, StepKind.BACK_OFF),
     ],
 )
-def test_each_fetch_error_has_its_own_next_step(error: ErrorCode, kind: StepKind) -> None:
+def test_each_fetch_error_code_gives_the_follower_its_expected_next_action(error: ErrorCode, kind: StepKind) -> None:
     assert decide_answer(following(), SENT, LOG, error, None).kind is kind
 
 
-def test_a_fetch_response_for_another_offset_epoch_or_status_is_ignored() -> None:
+def test_a_follower_ignores_a_fetch_response_if_offset_epoch_or_status_changed_since_its_request() -> None:
     for state in (following(offset=6), following(epoch=4)):
         assert decide_answer(state, SENT, LOG, 0, None).kind is StepKind.IGNORE
     for status in (FollowerStatus.BACKOFF, FollowerStatus.RESOLVING, FollowerStatus.STOPPED):
@@ -84,7 +84,7 @@ def test_a_fetch_response_for_another_offset_epoch_or_status_is_ignored() -> Non
             assert decide_answer(state, SENT, LOG, 0, diverging).kind is StepKind.IGNORE
 
 
-def test_a_diverging_fetch_response_only_causes_a_truncation() -> None:
+def test_a_follower_only_truncates_after_a_fetch_response_that_reports_a_divergence() -> None:
     step = decide_answer(following(), SENT, LOG, 0, (2, 3))
     assert (step.kind, step.offset) == (StepKind.TRUNCATE, 3)
 
@@ -109,12 +109,12 @@ histories = st.lists(st.integers(0, 3), max_size=12).map(lambda steps: list(iter
 
 
 @given(shared=histories, ours=histories, theirs=histories)
-def test_truncation_round_by_round_ends_at_the_last_common_record(
+def test_repeated_truncation_rounds_end_at_the_last_common_record(
     shared: list[int], ours: list[int], theirs: list[int]
 ) -> None:
     base = shared[-1] if shared else 0
-    # an epoch belongs to one leader, so records that differ have different epochs, and the leader's newest is the
-    # newest
+    # each epoch has one leader, so different records have different epochs, and the record with the highest epoch is
+    # the newest
     follower = History(*shared, *[base + 1 + 2 * epoch for epoch in ours])
     leader = History(*shared, *[base + 2 + 2 * epoch for epoch in theirs], base + 100)
     for _ in range(40):
@@ -129,13 +129,13 @@ def test_truncation_round_by_round_ends_at_the_last_common_record(
     assert follower.epochs == shared
 
 
-def test_the_follower_high_watermark_is_limited_to_the_local_log_and_may_fall() -> None:
+def test_a_followers_high_watermark_is_limited_to_its_local_log_and_may_decrease() -> None:
     assert follower_high_watermark(50, 10, 100) == 50
     assert follower_high_watermark(150, 10, 100) == 100
     assert follower_high_watermark(5, 10, 100) == 10
 
 
-def test_a_follower_log_without_epochs_is_fetched_from_its_high_watermark() -> None:
+def test_a_follower_whose_log_has_no_epochs_fetches_from_its_high_watermark() -> None:
     log = History(1, 1, 1, high_watermark=2)
     assert start_offset(log, latest_epoch=1) == 3
     assert start_offset(log, latest_epoch=-1) == 2

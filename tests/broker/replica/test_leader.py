@@ -82,7 +82,7 @@ def test_the_high_watermark_does_not_move_while_the_isr_is_smaller_than_min_isr(
     assert not state.has_enough_replicas
 
 
-def test_min_isr_counts_at_most_the_assigned_replicas() -> None:
+def test_the_effective_min_isr_is_at_most_the_number_of_assigned_replicas() -> None:
     state = leader((1,), min_isr=3, replicas=(1,), end=100, high_watermark=100)
     assert state.has_enough_replicas
     assert state.appended(101, 101, 1, ELIGIBLE)
@@ -270,7 +270,7 @@ def test_an_unclean_leader_reports_that_it_has_recovered() -> None:
     assert state.check_lag(2) is None
 
 
-def test_the_acknowledgement_of_a_produce_is_checked_against_the_maximal_isr() -> None:
+def test_a_produce_is_acknowledged_if_committed_and_joining_isr_members_reach_min_isr() -> None:
     state = leader((1, 2), min_isr=2)
     assert state.acknowledgement_error() == ErrorCode.NONE
     state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)

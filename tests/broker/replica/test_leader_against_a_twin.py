@@ -221,7 +221,7 @@ class Comparison:
             self._advance()
         self._compare("taken out")
 
-    # the twin's transitions
+    # the model's transitions
 
     def _advance(self) -> None:
         mark = self.twin.expected_high_watermark(self.now_ms, self.eligible)

@@ -1,5 +1,5 @@
-"""Progress of a partition while one of its replicas is dead or permanently cut off in one direction. These tests use no
-other check. They find bugs that would stay hidden if the fault healed.
+"""Progress of a partition while one of its replicas is dead or permanently cut off in one direction. No other check
+runs in these tests. They find bugs that would stay hidden if the fault healed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ UP_MS_MAX = 5_000
 
 
 def left_alone(seed: int, kind: OutsideFault, *, leads: bool) -> None:
-    """Run three replicas until they are in sync. Then stop or cut off one of them, the leader or a follower, and check
-    only that the other two make progress."""
+    """Run three replicas until they are in sync. Then stop or cut off one of them, the leader or a follower. Check only
+    that the other two make progress."""
     odds = replica_odds_of(seed)
     odds.loss = odds.twice = 0
     world = ReplicaWorld(seed, 3, odds=odds, settings=ReplicaSettings(min_isr=2), witness=ReplicaWitness())
@@ -50,7 +50,7 @@ def test_replicas_make_progress_while_the_former_leader_is_dead_or_cut_off(kind:
 
 
 def first_stuck(kind: OutsideFault) -> str:
-    """Return the finding of the first seed in which no progress is made."""
+    """Return the finding of the first seed in which the partition makes no progress."""
     for seed in SEEDS:
         try:
             left_alone(seed, kind, leads=False)

@@ -1,5 +1,5 @@
-"""Bugs planted in the cores or their drivers, each of which must make a check of the replicas' simulation fail. The
-same seeds pass without the bugs (test_simulation).
+"""Bugs planted in the cores or their drivers, each of which must make a check of the simulated replicas fail. The same
+seeds pass without the bugs (test_simulation).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def high_watermark_is_the_leaders_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def high_watermark_counts_the_most_advanced_replicas(patch: pytest.MonkeyPatch) -> None:
-    """For the high watermark, the leader counts the most advanced replicas (as many as the in-sync set has members)
-    instead of the members of the in-sync set."""
+    """For the high watermark, the leader counts the most advanced replicas instead of the members of the in-sync set.
+    It counts as many as the in-sync set has members."""
 
     def twin(self: LeaderState, now_ms: int, eligible: Mapping[int, int]) -> bool:
         if len(self.isr.committed) < self.effective_min_isr:
@@ -115,7 +115,7 @@ def a_new_in_sync_set_lowers_the_high_watermark(patch: pytest.MonkeyPatch) -> No
 
 
 def the_leader_counts_unsynced_records(patch: pytest.MonkeyPatch) -> None:
-    """The leader counts unsynced records although appends must be synced."""
+    """The leader counts unsynced records, although appends must be synced."""
     original = LeadingReplica.produce
 
     def twin(self: LeadingReplica, count: int, *, all_in_sync: bool) -> bool:
@@ -195,7 +195,7 @@ def epochs_survive_their_truncation(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
-    """The follower appends the records of any response, even of a late or repeated one (B07)."""
+    """The follower appends the records of any response, even of a late or repeated response (B07)."""
     original = follower.decide_answer
 
     def decide(state: Any, sent: Any, log: Any, error: int, diverging: Any) -> Any:
@@ -297,7 +297,7 @@ def a_fenced_broker_keeps_its_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_new_leader_gets_no_new_epoch(patch: pytest.MonkeyPatch) -> None:
-    replaying = importlib.import_module("kraft.image.replay")  # the package has a function of this name
+    replaying = importlib.import_module("kraft.image.replay")  # the package has a function with the name of this module
     original = replaying.changed_partition
 
     def twin(old: Any, event: PartitionChange) -> Any:
@@ -327,7 +327,8 @@ def an_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_decision_reports_no_read_dependency(patch: pytest.MonkeyPatch) -> None:
-    """The controller reports no read dependency, so its response waits only for its own events."""
+    """The controller reports no read dependency, so its response waits only for the commit of the events of its own
+    command."""
     original = controller_module.decide
     patch.setattr(controller_module, "decide", lambda *arguments: replace(original(*arguments), depends_on=0))
 
@@ -386,8 +387,8 @@ def test_checks_catch_each_planted_replica_bug(
 
 
 def slow_disks(seed: int) -> str:
-    """Run with appends that must be synced to disks much slower than the network. Return the name of the check that
-    fails; "" if none fails."""
+    """Run replicas whose appends must be synced, with disks much slower than the network. Return the name of the check
+    that fails; "" if none fails."""
     odds = ReplicaOdds(latency=(1, 3), sync=(20, 90), waits_for_disk=True)
     world = ReplicaWorld(seed, 4, odds=odds, settings=ReplicaSettings(min_isr=2), witness=ReplicaChecks())
     try:

@@ -27,7 +27,8 @@ def one_batch_is_committed() -> tuple[ReplicaWorld, ReplicaChecks]:
 
 
 def decide(world: ReplicaWorld, checks: ReplicaChecks, *reported: int, leader: int) -> None:
-    """Let the controller elect this leader in the second epoch after the committed one, while ISR and ELR are empty."""
+    """Let the controller decide to elect this leader while ISR and ELR are empty, two epochs after the committed
+    epoch."""
     brokers = world.brokers
     checks.on_recovery(
         [brokers[one] for one in reported], brokers[leader], world.state.leader_epoch + 2, waited_ms=1_000

@@ -1,4 +1,6 @@
-"""A topic's rules for batches: which batches a producer may append, with one case per row of the table of checks."""
+"""A topic's rules for batches: which batches a producer may append, with one test case per row of
+docs/produce-checks.md.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A broker that the controller removes from its in-sync sets in slices: until all are done, leaders neither wait for it
-nor propose it again.
+"""A broker that the controller removes from its in-sync sets in slices: until the last slice is done, leaders neither
+wait for it nor propose it again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def test_an_append_does_not_wait_for_a_broker_that_the_controller_is_removing_in
 
 
 def test_a_follower_removed_by_an_abandoned_plan_is_proposed_by_the_timer() -> None:
-    """A removal plan ends with its controller: the next controller finds the broker alive, and never fences it."""
+    """A plan to remove a broker ends with its controller: the next controller finds the broker alive, and never fences
+    it."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -102,8 +103,7 @@ def test_a_follower_removed_by_an_abandoned_plan_is_proposed_by_the_timer() -> N
 
 
 def test_a_stopping_broker_waits_until_the_new_leaders_lead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new leaders may have received the metadata, but may still have to apply very many other roles before this
-    one."""
+    """A new leader that has received the metadata may first have to apply very many other roles."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=3)

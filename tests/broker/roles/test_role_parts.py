@@ -1,5 +1,5 @@
-"""The parts that apply roles, each alone: the effect of a state on a replica, the placement of a replica, the order of
-roles, and the removal of a replica.
+"""The parts that apply roles, each tested without a broker: the effect of a state on a replica, the placement of a
+replica, the order of roles, and the removal of a replica.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def state_of(index: int) -> PartitionState:
 
 
 class Events(list[str]):
-    """Records calls by name and partition."""
+    """A record of calls, by name and partition."""
 
     def of(self, name: str) -> Callable[..., Any]:
         return lambda partition, *rest, **named: self.append(f"{name} {partition.index}")
 
 
 class Roles:
-    """RoleApplier with replicas that record the calls to them."""
+    """A RoleApplier whose replicas record the calls to them."""
 
     def __init__(self) -> None:
         self.events = Events()
@@ -119,7 +119,7 @@ def new_partition(index: int, **members: Any) -> Any:
     return one
 
 
-def test_a_replica_is_placed_where_its_log_is_and_is_unwritten_without_a_log() -> None:
+def test_a_replica_is_placed_in_the_directory_of_its_log_and_is_unwritten_if_it_has_no_log() -> None:
     async def test(stage: PartStage) -> None:
         placing = Placing(stage)
         first, second = placing.directories.all
@@ -133,7 +133,7 @@ def test_a_replica_is_placed_where_its_log_is_and_is_unwritten_without_a_log() -
     play(test)
 
 
-def test_a_replica_possibly_in_an_offline_directory_is_offline_and_reported_if_not_known() -> None:
+def test_a_replica_possibly_in_an_offline_directory_goes_offline_and_is_reported_unless_already_known() -> None:
     async def test(stage: PartStage) -> None:
         placing = Placing(stage)
         placing.directories.all[1].storage = None
@@ -167,7 +167,7 @@ def test_a_cleanly_closed_log_of_a_leader_in_its_assigned_directory_is_opened_on
 
 
 class Turning:
-    """RoleTurns over replicas whose roles are only recorded."""
+    """RoleTurns that only record the roles of their replicas."""
 
     def __init__(self, stage: PartStage) -> None:
         self.taken: list[Any] = []
@@ -192,7 +192,7 @@ class Turning:
         self.turns_ended += 1
 
 
-def test_deletions_then_settings_then_leaders_then_followers_are_applied() -> None:
+def test_role_turns_apply_deletions_then_settings_then_leaders_then_followers() -> None:
     async def test(stage: PartStage) -> None:
         turning = Turning(stage)
         delta = ImageDelta(

@@ -23,8 +23,8 @@ def harness(**limits: str) -> BrokerHarness:
 
 
 def is_read(client: WireClient) -> bool:
-    """Return whether the broker handles requests from this connection. Bytes sent while it waits stay unread in the
-    socket."""
+    """Return whether the broker handles requests from this connection. While a connection waits, its bytes stay unread
+    in the socket."""
     client.send(VERSIONS, 0, b"")
     return bool(client.received())
 
@@ -76,7 +76,7 @@ def test_connections_above_the_limit_of_waiting_connections_are_closed() -> None
 
 def test_an_inter_broker_connection_is_always_accepted_and_closes_the_oldest_idle_client() -> None:
     broker = harness(max_connections="2")
-    broker.broker.dispatcher._holding = True  # requests are held, so the first client has one in flight
+    broker.broker.dispatcher._holding = True  # requests are held, so the first client has a request in flight
     busy, idle = clients(broker, 2)
     busy.connection._slots.append(object())  # type: ignore[arg-type]
     peer = broker.connect("PLAINTEXT")
@@ -112,7 +112,7 @@ def test_waiting_connections_are_read_when_the_limit_is_raised() -> None:
 
 
 class TwoListeners(WorldCluster):
-    """A cluster whose brokers have a listener for clients besides their inter-broker listener."""
+    """A cluster whose brokers have a listener for clients in addition to the inter-broker listener."""
 
     def config(self, node_id: int) -> NodeConfig:
         config = super().config(node_id)

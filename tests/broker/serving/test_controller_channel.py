@@ -40,7 +40,7 @@ Script = Callable[[Request, Any], None]
 
 
 class ScriptedController:
-    """A controller's listener whose responses the test scripts."""
+    """A controller's listener with responses that the test scripts."""
 
     def __init__(self, node_id: int, script: Script) -> None:
         self.node_id = node_id
@@ -66,7 +66,7 @@ class ScriptedController:
 
 
 def active(first: int = 1000) -> Script:
-    """Script of the active controller: hand out producer ids."""
+    """Script of the active controller: answer with producer ids."""
 
     def script(request: Request, message: Any) -> None:
         if isinstance(message, ForwardRequest):
@@ -94,7 +94,7 @@ Test = Callable[[World, ControllerChannel, list[ScriptedController]], Any]
 
 
 def run(test: Test, *scripts: Script) -> None:
-    """Run a test under virtual time with three controllers that follow these scripts, and a broker's channel."""
+    """Run a test in virtual time with three controllers that follow these scripts, and a broker's ControllerChannel."""
     controllers = [ScriptedController(101 + index, script) for index, script in enumerate(scripts)]
 
     async def main(world: World) -> None:
@@ -311,7 +311,7 @@ def test_a_request_that_is_too_large_to_be_forwarded_is_rejected_and_not_sent(mo
 
 
 def test_a_silent_controller_connection_is_closed_before_the_broker_session_expires() -> None:
-    """When a controller loses power, no peer is notified that its connections are dead."""
+    """When a controller loses power, no peer learns that its connections are dead."""
 
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(101, 4)

@@ -1,4 +1,4 @@
-"""LinearRegex accepts what Python's engine accepts, and takes no longer than the text is long."""
+"""LinearRegex accepts the texts that Python's engine accepts, in time that is linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def test_a_linear_regex_matches_the_texts_that_pythons_engine_matches(pattern: s
 @pytest.mark.parametrize(
     "pattern", ["(", ")", "[a", "a**", "*", "a{2", "a{3,1}", r"(a)\1", "(?=a)", "(?i)a", "a\\", "[b-a]", "x" * 1_001]
 )
-def test_a_malformed_or_unsupported_pattern_is_refused(pattern: str) -> None:
+def test_a_malformed_or_unsupported_linear_regex_raises_invalid_pattern(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         LinearRegex(pattern)
 
 
-def test_repetitions_of_repetitions_are_refused_before_they_fill_the_memory() -> None:
+def test_a_linear_regex_with_too_large_nested_repetitions_raises_invalid_pattern() -> None:
     with pytest.raises(InvalidPattern, match="too large"):
         LinearRegex("((a{100}){100}){100}")
 
 
-def test_nested_repetitions_take_time_linear_in_the_text() -> None:
-    """A backtracking engine needs 2**5000 steps for this."""
+def test_a_linear_regex_with_nested_repetitions_matches_in_linear_time() -> None:
+    """A backtracking engine needs 2**5000 steps for this pattern."""
     began = time.process_time()
     assert not LinearRegex("(a*)*b").matches("a" * 5_000)
     assert time.process_time() - began < 5

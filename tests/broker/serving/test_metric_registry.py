@@ -53,7 +53,7 @@ def test_prometheus_reads_meters_gauges_and_histograms_under_one_name_each() -> 
     assert text.count("# TYPE kafka_server_brokertopicmetrics_messagesinpersec_total") == 1
 
 
-def test_a_topic_total_is_a_counter_before_and_after_its_first_topic_counts() -> None:
+def test_a_metric_total_over_topics_is_a_counter_even_before_a_topic_has_counted() -> None:
     metrics = Metrics()
     topics = TopicMetrics(metrics)
     total = "kafka_server_brokertopicmetrics_bytesinpersec_total"
@@ -159,7 +159,7 @@ def test_a_topic_removed_while_the_totals_are_summed_is_counted_once(monkeypatch
         kept.of(name).messages_in.count += 10
     steps = text_in_steps(metrics, partitions=False)
     next(steps)
-    kept.forget("c")  # not yet scanned
+    kept.forget("c")  # not scanned yet
     kept.forget("a")
     assert "kafka_server_brokertopicmetrics_messagesinpersec_total 30.0\n" in "".join(steps)
 
@@ -210,14 +210,14 @@ def samples_of(families: Iterable[Metric]) -> dict[tuple[object, ...], float]:
     return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def test_the_scrape_text_equals_what_prometheus_client_collects() -> None:
+def test_prometheus_client_reads_the_registered_samples_from_the_scrape_text() -> None:
     metrics = Metrics()
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic='a"b\\c\nd').mark(3)
     metrics.gauge("kafka.server", "ReplicaManager", "LeaderCount", lambda: float("inf"))
     metrics.gauge("kafka.server", "raft-metrics", "commit-latency-avg", lambda: 1e-9)
     metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch").update(2.5)
     metrics.enumerate("kafka.server", "KafkaServer", "ClusterId", MetricKind.INFO, lambda: [({"cluster_id": "x"}, 1)])
-    for _ in range(2):  # the second time, names and labels come from the kept texts
+    for _ in range(2):  # the second time, names and labels come from the stored texts
         parsed = list(text_string_to_metric_families(metrics.exposition().decode()))
         assert samples_of(parsed) == samples_of(collected(metrics))
         types = {one.name: one.type for one in parsed}

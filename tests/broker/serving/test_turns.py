@@ -1,4 +1,4 @@
-"""Turns: long work on the event loop in short pieces."""
+"""Turns: long work on the event loop, done in short pieces."""
 
 from __future__ import annotations
 

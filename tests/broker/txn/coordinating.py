@@ -1,4 +1,4 @@
-"""A transaction coordinator for tests: a log in memory whose batches are committed when the test says so."""
+"""A transaction coordinator for tests, with a log in memory whose batches are committed by the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ FIRST_PRODUCER_ID = 1_000
 
 
 class Coordinating:
-    """`commits`: each batch is committed as soon as it is appended."""
+    """A TransactionCoordinator, its log and its clock. With `commits`, each batch is committed as soon as it is
+    appended."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Coordinating:
     def _take_producer_id(self) -> int | None:
         return next(self.producer_ids) if self.has_producer_ids else None
 
-    # what the driver does
+    # actions of the driver
 
     def _do(self, step: Step) -> None:
         for entry in step.entries:
@@ -62,13 +63,13 @@ class Coordinating:
                 self.waiting.append(after)
 
     def commit(self) -> None:
-        """The high watermark passes everything that was appended."""
+        """Commit everything that was appended."""
         waiting, self.waiting = self.waiting, []
         for after in waiting:
             self._do(self.machine.stored(after, self.now))
 
     def fail(self, error: ErrorCode) -> None:
-        """What was appended will not be committed."""
+        """Report to the coordinator that the appended batches will not be committed."""
         waiting, self.waiting = self.waiting, []
         for after in waiting:
             self._do(self.machine.failed(after, error, self.now))
@@ -78,13 +79,13 @@ class Coordinating:
             self._do(self.machine.late(after, error, self.now))
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Time passes, and timers that are due fire."""
+        """Advance the clock, and fire the timers that are due."""
         self.now = Now(self.now.monotonic_ms + duration_ms, self.now.wall_ms + duration_ms)
         while (step := self.machine.fire(self.now)) is not None:
             self._do(step)
 
     def confirm_markers(self) -> None:
-        """The leaders of all partitions confirm their markers."""
+        """Confirm all markers on behalf of the leaders of all partitions."""
         markers, self.markers = self.markers, []
         for one in markers:
             for partition in sorted(one.partitions):
@@ -97,7 +98,7 @@ class Coordinating:
         self._do(self.machine.expire(self.now))
 
     def failover(self, *, version: int = 0) -> Coordinating:
-        """Another broker loads what the log says."""
+        """Return another coordinator that has loaded the log."""
         state: dict[str, TransactionValue] = {}
         for entry in self.log:
             if entry.value is None:
@@ -106,17 +107,17 @@ class Coordinating:
                 state[entry.transactional_id] = entry.value
         return Coordinating(state, version=version)
 
-    # what clients do
+    # requests of clients
 
     def ask(self, request: Request) -> Any:
-        """The reply; None if there is none yet."""
+        """Send a request. Return the reply, or None if there is none yet."""
         replies: list[Any] = []
         self._do(self.machine.handle(request, replies.append, self.now))
         assert len(replies) <= 1
         return replies[0] if replies else None
 
     def asked(self, request: Request) -> list[Any]:
-        """A list that gets the reply, sooner or later."""
+        """Send a request. Return a list that gets the reply, now or later."""
         replies: list[Any] = []
         self._do(self.machine.handle(request, replies.append, self.now))
         return replies
@@ -138,5 +139,5 @@ class Coordinating:
 
     @property
     def states(self) -> list[TransactionState | None]:
-        """The state in each record of the log."""
+        """The transaction state in each record of the log."""
         return [entry.value.state if entry.value else None for entry in self.log]

@@ -1,4 +1,6 @@
-"""EndTxn: each state and each request, of both protocols; and two-phase commit after the decision."""
+"""EndTxn in each state of a transaction, before version 5 and from version 5 on; two-phase commit after the Prepare
+record.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ INVALID, CONCURRENT = ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACT
 
 
 def loaded(state: TransactionState, *, epoch: int = EPOCH, version: int = 0) -> Coordinating:
-    """A coordinator whose partitions have not confirmed their markers yet."""
+    """Return a coordinator that has loaded a transaction in this state. The markers of a prepared transaction are not
+    confirmed yet."""
     partitions = ORDERS if state is S.ONGOING or state.is_prepared else frozenset()
     start_ms = -1 if state is S.EMPTY else 999_000
     return Coordinating(
@@ -44,20 +47,22 @@ def loaded(state: TransactionState, *, epoch: int = EPOCH, version: int = 0) -> 
         (S.EMPTY, False, INVALID),
     ],
 )
-def test_the_first_protocol_answers_each_state(state: TransactionState, commit: bool, expected: ErrorCode) -> None:
+def test_end_txn_before_version_5_gets_the_result_for_the_transactions_state(
+    state: TransactionState, commit: bool, expected: ErrorCode
+) -> None:
     one = loaded(state)
     assert one.end(PID, EPOCH, commit=commit) == EndReply(expected)
 
 
 @pytest.mark.parametrize("bumps", [False, True])
-def test_an_unknown_id_and_another_producer_id_have_no_mapping(bumps: bool) -> None:
+def test_end_txn_with_an_unknown_transactional_id_or_producer_id_gets_invalid_producer_id_mapping(bumps: bool) -> None:
     assert Coordinating().end(PID, EPOCH, commit=True, bumps=bumps).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     one = loaded(S.ONGOING)
     assert one.end(PID + 1, EPOCH, commit=True, bumps=bumps).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
-def test_another_epoch_is_fenced_in_the_first_protocol(epoch: int) -> None:
+def test_end_txn_before_version_5_with_an_epoch_other_than_the_stored_one_is_fenced(epoch: int) -> None:
     assert loaded(S.ONGOING).end(PID, epoch, commit=True).error is FENCED
 
 
@@ -90,7 +95,7 @@ def test_another_epoch_is_fenced_in_the_first_protocol(epoch: int) -> None:
         (S.EMPTY, False, True, FENCED),
     ],
 )
-def test_the_second_protocol_answers_each_state(
+def test_end_txn_of_version_5_gets_the_result_for_the_transactions_state_and_epoch(
     state: TransactionState, commit: bool, retry: bool, expected: ErrorCode
 ) -> None:
     one = loaded(state, version=2)
@@ -100,11 +105,11 @@ def test_the_second_protocol_answers_each_state(
         assert (reply.producer_id, reply.producer_epoch) == (PID, EPOCH if retry else EPOCH + 1)
 
 
-def test_an_epoch_further_back_is_fenced_in_the_second_protocol() -> None:
+def test_end_txn_of_version_5_with_an_epoch_two_below_the_stored_one_is_fenced() -> None:
     assert loaded(S.COMPLETE_COMMIT, version=2).end(PID, EPOCH - 2, commit=True, bumps=True).error is FENCED
 
 
-def test_markers_follow_the_decision_and_completion_follows_the_markers() -> None:
+def test_a_committed_transaction_is_complete_only_when_all_markers_are_confirmed() -> None:
     one = loaded(S.ONGOING)
     one.end(PID, EPOCH, commit=True)
     assert one.states == [S.PREPARE_COMMIT]
@@ -117,7 +122,7 @@ def test_markers_follow_the_decision_and_completion_follows_the_markers() -> Non
     assert one.value.partitions == frozenset()
 
 
-def test_no_marker_leaves_before_the_decision_is_committed() -> None:
+def test_markers_are_sent_only_after_the_prepare_record_is_committed() -> None:
     one = loaded(S.ONGOING)
     one.commits = False
     replies = one.asked(EndRequest(ID, PID, EPOCH, is_commit=True, bumps_epoch=False))
@@ -127,7 +132,7 @@ def test_no_marker_leaves_before_the_decision_is_committed() -> None:
     assert len(one.markers) == 1
 
 
-def test_a_decision_that_is_not_appended_leaves_the_transaction_open() -> None:
+def test_a_transaction_stays_open_if_its_prepare_record_cannot_be_appended() -> None:
     one = loaded(S.ONGOING)
     one.commits = False
     replies = one.asked(EndRequest(ID, PID, EPOCH, is_commit=True, bumps_epoch=True))
@@ -137,7 +142,7 @@ def test_a_decision_that_is_not_appended_leaves_the_transaction_open() -> None:
     assert one.markers == []
 
 
-def test_a_late_decision_is_carried_out_though_the_client_does_not_know_it() -> None:
+def test_a_prepare_record_committed_after_the_reply_timeout_still_takes_effect() -> None:
     one = loaded(S.ONGOING)
     one.commits = False
     replies = one.asked(EndRequest(ID, PID, EPOCH, is_commit=True, bumps_epoch=False))
@@ -148,7 +153,7 @@ def test_a_late_decision_is_carried_out_though_the_client_does_not_know_it() -> 
     assert len(replies) == 1
 
 
-def test_another_broker_writes_the_markers_again_after_a_failover() -> None:
+def test_a_new_coordinator_sends_all_markers_of_a_prepared_transaction_again() -> None:
     one = loaded(S.ONGOING)
     one.end(PID, EPOCH, commit=True)
     one.confirm(one.markers[0], ("orders", 0))
@@ -158,7 +163,7 @@ def test_another_broker_writes_the_markers_again_after_a_failover() -> None:
     assert other.value.state is S.COMPLETE_COMMIT
 
 
-def test_a_marker_of_an_earlier_transaction_does_not_complete_a_later_one() -> None:
+def test_a_marker_confirmed_for_an_earlier_transaction_does_not_count_for_a_later_one() -> None:
     one = loaded(S.ONGOING)
     one.end(PID, EPOCH, commit=True)
     (first,) = one.markers
@@ -170,7 +175,7 @@ def test_a_marker_of_an_earlier_transaction_does_not_complete_a_later_one() -> N
     assert one.value.state is S.PREPARE_ABORT
 
 
-def test_the_record_of_completion_is_written_again_when_its_append_fails() -> None:
+def test_a_complete_record_whose_append_failed_is_written_again() -> None:
     one = loaded(S.ONGOING)
     one.end(PID, EPOCH, commit=True)
     one.commits = False
@@ -182,7 +187,7 @@ def test_the_record_of_completion_is_written_again_when_its_append_fails() -> No
     assert one.value.state is S.COMPLETE_COMMIT
 
 
-def test_the_second_protocol_raises_the_epoch_with_the_decision() -> None:
+def test_end_txn_of_version_5_raises_the_epoch_in_the_reply_and_in_the_markers() -> None:
     one = loaded(S.ONGOING, version=2)
     assert one.end(PID, EPOCH, commit=True, bumps=True) == EndReply(NONE, PID, EPOCH + 1)
     assert [(marker.producer_epoch, marker.client_version) for marker in one.markers] == [(EPOCH + 1, 2)]
@@ -190,14 +195,14 @@ def test_the_second_protocol_raises_the_epoch_with_the_decision() -> None:
     assert one.value.producer_epoch == EPOCH + 1
 
 
-def test_an_abort_without_a_transaction_raises_the_epoch_and_writes_no_marker() -> None:
+def test_an_abort_without_an_open_transaction_raises_the_epoch_and_sends_no_marker() -> None:
     one = loaded(S.COMPLETE_COMMIT, version=2)
     assert one.end(PID, EPOCH, commit=False, bumps=True) == EndReply(NONE, PID, EPOCH + 1)
     assert one.markers == []
     assert one.states == [S.PREPARE_ABORT, S.COMPLETE_ABORT]
 
 
-def test_the_second_protocol_changes_the_producer_id_when_the_epochs_are_used_up() -> None:
+def test_end_txn_of_version_5_returns_a_new_producer_id_when_the_epochs_are_used_up() -> None:
     one = loaded(S.ONGOING, epoch=LAST_USABLE_EPOCH, version=2)
     expected = EndReply(NONE, FIRST_PRODUCER_ID, 0)
     assert one.end(PID, LAST_USABLE_EPOCH, commit=True, bumps=True) == expected
@@ -208,7 +213,7 @@ def test_the_second_protocol_changes_the_producer_id_when_the_epochs_are_used_up
     assert one.failover(version=2).end(PID, LAST_USABLE_EPOCH, commit=True, bumps=True) == expected
 
 
-def test_an_id_that_is_rotated_during_a_failover_keeps_the_next_producer_id() -> None:
+def test_a_new_coordinator_completes_a_transaction_with_the_next_producer_id_of_its_prepare_record() -> None:
     one = loaded(S.ONGOING, epoch=LAST_USABLE_EPOCH, version=2)
     one.end(PID, LAST_USABLE_EPOCH, commit=True, bumps=True)
     other = one.failover(version=2)
@@ -216,7 +221,7 @@ def test_an_id_that_is_rotated_during_a_failover_keeps_the_next_producer_id() ->
     assert (other.value.producer_id, other.value.producer_epoch) == (FIRST_PRODUCER_ID, 0)
 
 
-def test_a_delayed_end_of_one_transaction_cannot_end_the_next_one_in_the_second_protocol() -> None:
+def test_a_delayed_end_txn_of_version_5_cannot_end_the_next_transaction() -> None:
     one = loaded(S.ONGOING, version=2)
     one.end(PID, EPOCH, commit=True, bumps=True)
     one.confirm_markers()

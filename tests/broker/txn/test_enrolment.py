@@ -1,4 +1,4 @@
-"""Partitions of a transaction, its timeout, the expiry of ids, and questions about transactions."""
+"""Adding and verifying a transaction's partitions, its timeout, the expiry of transactional ids, and descriptions."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ S = TransactionState
 
 
 def begun(version: int = 0) -> Coordinating:
-    """A coordinator with one open transaction."""
+    """Return a coordinator with one open transaction."""
     one = Coordinating(version=version)
     one.init()
     assert one.add(PID, 0) == ErrorReply(ErrorCode.NONE)
     return one
 
 
-def test_the_first_partitions_begin_a_transaction() -> None:
+def test_adding_the_first_partitions_begins_a_transaction() -> None:
     one = begun()
     assert (one.value.state, one.value.partitions, one.value.start_ms) == (S.ONGOING, ORDERS, one.now.wall_ms)
 
 
-def test_further_partitions_join_the_open_transaction_and_keep_its_start() -> None:
+def test_adding_partitions_to_an_open_transaction_keeps_its_start_time() -> None:
     one = begun()
     start_ms = one.value.start_ms
     one.pass_ms(1_000)
@@ -47,14 +47,14 @@ def test_further_partitions_join_the_open_transaction_and_keep_its_start() -> No
     assert one.value.start_ms == start_ms
 
 
-def test_partitions_that_are_enrolled_already_are_not_written_again() -> None:
+def test_adding_partitions_that_the_transaction_already_has_writes_no_record() -> None:
     one = begun()
     records = len(one.log)
     assert one.add(PID, 0, frozenset({("orders", 1)})) == ErrorReply(ErrorCode.NONE)
     assert len(one.log) == records
 
 
-def test_the_next_transaction_begins_without_the_partitions_of_the_last_one() -> None:
+def test_a_transaction_does_not_have_the_partitions_of_the_previous_one() -> None:
     one = begun()
     one.end(PID, 0, commit=True)
     one.confirm_markers()
@@ -62,20 +62,20 @@ def test_the_next_transaction_begins_without_the_partitions_of_the_last_one() ->
     assert one.value.partitions == {("refunds", 0)}
 
 
-def test_no_partition_joins_a_transaction_whose_outcome_is_decided() -> None:
+def test_adding_a_partition_to_a_prepared_transaction_gets_concurrent_transactions() -> None:
     one = begun()
     one.end(PID, 0, commit=True)
     assert one.add(PID, 0, frozenset({("refunds", 0)})).error is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_producer_with_another_identity_enrols_nothing() -> None:
+def test_adding_partitions_with_a_wrong_producer_id_or_epoch_is_rejected() -> None:
     one = begun()
     assert one.add(PID, 1).error is ErrorCode.PRODUCER_FENCED
     assert one.add(PID + 1, 0).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert Coordinating().add(PID, 0).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_one_write_of_an_id_is_in_flight_at_a_time() -> None:
+def test_adding_partitions_during_a_write_of_the_same_transactional_id_gets_concurrent_transactions() -> None:
     one = begun()
     one.commits = False
     replies = one.asked(AddRequest(ID, PID, 0, frozenset({("refunds", 0)})))
@@ -90,20 +90,20 @@ def verify(one: Coordinating, partitions: frozenset[tuple[str, int]], epoch: int
     return reply
 
 
-def test_verification_names_the_partitions_that_are_not_enrolled() -> None:
+def test_verifying_partitions_returns_those_that_are_not_part_of_the_transaction() -> None:
     one = begun()
     assert verify(one, ORDERS) == VerifyReply(ErrorCode.NONE)
     assert verify(one, ORDERS | {("refunds", 0)}) == VerifyReply(ErrorCode.NONE, frozenset({("refunds", 0)}))
 
 
-def test_verification_does_not_wait_for_a_write_in_flight() -> None:
+def test_partitions_are_verified_while_a_write_of_the_transactional_id_is_in_flight() -> None:
     one = begun()
     one.commits = False
     one.asked(AddRequest(ID, PID, 0, frozenset({("refunds", 0)})))
     assert verify(one, ORDERS) == VerifyReply(ErrorCode.NONE)
 
 
-def test_verification_refuses_another_epoch_and_a_decided_transaction() -> None:
+def test_verifying_partitions_with_a_wrong_epoch_or_in_a_prepared_transaction_gets_an_error() -> None:
     one = begun()
     assert verify(one, ORDERS, epoch=1).error is ErrorCode.PRODUCER_FENCED
     one.end(PID, 0, commit=True)
@@ -113,7 +113,7 @@ def test_verification_refuses_another_epoch_and_a_decided_transaction() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_transaction_that_is_open_for_its_timeout_is_aborted_and_its_producer_fenced(version: int) -> None:
+def test_a_transaction_is_aborted_at_its_timeout_and_its_producer_is_fenced(version: int) -> None:
     one = begun(version)
     one.pass_ms(59_999)
     assert one.value.state is S.ONGOING
@@ -124,7 +124,7 @@ def test_a_transaction_that_is_open_for_its_timeout_is_aborted_and_its_producer_
     assert one.end(PID, 0, commit=True).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_the_time_before_a_failover_counts_for_the_timeout() -> None:
+def test_the_time_before_a_coordinator_failover_counts_for_the_transaction_timeout() -> None:
     one = begun()
     one.pass_ms(40_000)
     other = one.failover()
@@ -132,7 +132,7 @@ def test_the_time_before_a_failover_counts_for_the_timeout() -> None:
     assert other.value.state is S.PREPARE_ABORT
 
 
-def test_a_timeout_abort_changes_a_producer_id_whose_epochs_are_used_up() -> None:
+def test_a_timeout_abort_switches_to_a_new_producer_id_when_the_epochs_are_used_up() -> None:
     value = TransactionValue(7, LAST_USABLE_EPOCH, 1_000, S.ONGOING, ORDERS, 999_000, 999_500)
     one = Coordinating({ID: value}, version=2)
     one.has_producer_ids = False
@@ -144,7 +144,7 @@ def test_a_timeout_abort_changes_a_producer_id_whose_epochs_are_used_up() -> Non
     assert (one.value.state, one.value.producer_id, one.value.producer_epoch) == (S.COMPLETE_ABORT, PID, 0)
 
 
-def test_a_timeout_abort_that_is_not_appended_is_tried_again() -> None:
+def test_a_timeout_abort_whose_record_could_not_be_appended_is_retried() -> None:
     one = begun()
     one.commits = False
     one.pass_ms(60_000)
@@ -155,7 +155,7 @@ def test_a_timeout_abort_that_is_not_appended_is_tried_again() -> None:
     assert (one.value.state, one.value.producer_epoch) == (S.PREPARE_ABORT, 1)
 
 
-def test_an_idle_id_expires_and_an_open_one_does_not() -> None:
+def test_an_idle_transactional_id_expires_but_not_one_with_an_open_transaction() -> None:
     one = begun()
     one.ask(InitRequest("idle", 60_000))
     one.now = Now(one.now.monotonic_ms, one.now.wall_ms + 7 * DAY_MS + 1)
@@ -164,7 +164,7 @@ def test_an_idle_id_expires_and_an_open_one_does_not() -> None:
     assert one.log[-1] == ("idle", None)
 
 
-def test_a_used_id_does_not_expire() -> None:
+def test_a_transactional_id_used_within_its_expiration_time_does_not_expire() -> None:
     one = Coordinating()
     one.init()
     one.pass_ms(6 * DAY_MS)
@@ -174,7 +174,7 @@ def test_a_used_id_does_not_expire() -> None:
     assert list(one.machine.transactions) == [ID]
 
 
-def test_a_transaction_is_described_and_listed_as_it_is_committed() -> None:
+def test_a_transaction_is_described_and_listed_in_its_committed_state_during_a_write() -> None:
     one = begun()
     one.commits = False
     one.end(PID, 0, commit=True)
@@ -184,7 +184,7 @@ def test_a_transaction_is_described_and_listed_as_it_is_committed() -> None:
     assert one.ask(DescribeTransactionRequest("other")).error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_a_broker_that_is_no_longer_the_coordinator_refuses_what_waits() -> None:
+def test_a_waiting_request_gets_not_coordinator_when_its_partition_is_unloaded() -> None:
     one = begun()
     one.commits = False
     replies = one.asked(AddRequest(ID, PID, 0, frozenset({("refunds", 0)})))

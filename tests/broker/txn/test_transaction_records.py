@@ -1,4 +1,4 @@
-"""Records of the transaction log: bytes of Kafka's schemas, and bytes that are no record."""
+"""Records of the transaction log: they have the bytes of Kafka's schemas, and invalid bytes are rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ values = st.builds(
 )
 
 
-def test_a_plain_value_has_the_bytes_of_version_0() -> None:
+def test_a_non_flexible_transaction_value_has_kafkas_bytes_of_version_0() -> None:
     record = encode_entry(TransactionLogEntry("tx", VALUE), is_flexible=False)
     assert record.key == bytes.fromhex("0000 0002 7478")
     assert record.value == bytes.fromhex(
@@ -38,7 +38,7 @@ def test_a_plain_value_has_the_bytes_of_version_0() -> None:
     )
 
 
-def test_a_flexible_value_has_the_bytes_of_version_1() -> None:
+def test_a_flexible_transaction_value_has_kafkas_bytes_of_version_1() -> None:
     value = VALUE._replace(previous_producer_id=4, client_version=2)
     record = encode_entry(TransactionLogEntry("tx", value), is_flexible=True)
     assert record.value == bytes.fromhex(
@@ -50,7 +50,7 @@ def test_a_flexible_value_has_the_bytes_of_version_1() -> None:
 
 
 @pytest.mark.parametrize("is_flexible", [False, True])
-def test_an_empty_transaction_has_null_for_its_partitions(is_flexible: bool) -> None:
+def test_the_record_of_an_empty_transaction_has_a_null_array_of_partitions(is_flexible: bool) -> None:
     value = TransactionValue(5, 0, 60_000, TransactionState.EMPTY)
     record = encode_entry(TransactionLogEntry("tx", value), is_flexible=is_flexible)
     assert record.value is not None
@@ -59,18 +59,18 @@ def test_an_empty_transaction_has_null_for_its_partitions(is_flexible: bool) -> 
 
 
 @given(texts, values)
-def test_a_flexible_record_keeps_every_field(name: str, value: TransactionValue) -> None:
+def test_a_flexible_transaction_record_is_decoded_with_all_its_fields(name: str, value: TransactionValue) -> None:
     record = encode_entry(TransactionLogEntry(name, value), is_flexible=True)
     assert decode_entry(record.key, record.value) == TransactionLogEntry(name, value)
 
 
-def test_a_removed_id_has_no_value() -> None:
+def test_the_record_that_removes_a_transactional_id_has_no_value() -> None:
     record = encode_entry(TransactionLogEntry("tx", None), is_flexible=True)
     assert record.value is None
     assert decode_entry(record.key, None) == TransactionLogEntry("tx", None)
 
 
-def test_unknown_types_and_versions_are_skipped() -> None:
+def test_transaction_records_of_unknown_types_and_versions_are_skipped() -> None:
     record = encode_entry(TransactionLogEntry("tx", VALUE), is_flexible=True)
     assert record.value is not None
     assert decode_entry(b"\0\7" + record.key[2:], record.value) is None
@@ -78,14 +78,16 @@ def test_unknown_types_and_versions_are_skipped() -> None:
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=80))
-def test_garbage_is_refused_or_skipped(key: bytes, value: bytes | None) -> None:
+def test_random_bytes_decode_to_a_transaction_record_to_none_or_to_a_wire_error(
+    key: bytes, value: bytes | None
+) -> None:
     try:
         decode_entry(key, value)
     except WireError:
         return
 
 
-def test_a_record_that_ends_too_early_or_too_late_is_refused() -> None:
+def test_a_transaction_record_that_is_too_short_or_too_long_is_a_wire_error() -> None:
     record = encode_entry(TransactionLogEntry("tx", VALUE), is_flexible=True)
     assert record.value is not None
     for value in (record.value[:-1], record.value + b"\0", record.value[:12]):

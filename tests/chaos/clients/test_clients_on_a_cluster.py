@@ -60,8 +60,8 @@ def fresh(cluster: KafkaCluster) -> Iterator[KafkaCluster]:
 
 
 def reset(cluster: KafkaCluster) -> None:
-    """Reset the cluster. If a member was closed while it joined its group, this waits until the member's session
-    expires: its client did not have a member id yet and could not leave."""
+    """Reset the cluster. A member that was closed while it joined a group had no member id yet and could not leave the
+    group. Then this waits until that member's session expires."""
 
     def try_reset() -> bool:
         try:
@@ -124,7 +124,7 @@ def test_a_client_library_sends_and_reads_records_and_returns_end_offsets(
 
 
 async def send_once_it_can(producer: WorkloadProducer, value: bytes) -> None:
-    """Send until one record is acknowledged. On a busy machine a producer with a short timeout may still be searching
+    """Send records until one is acknowledged. On a busy machine a producer with a short timeout may still be searching
     for the leader."""
     while True:
         with suppress(OperationFailed):
@@ -242,8 +242,8 @@ def polling_members(events: list[HistoryEvent]) -> set[str]:
 
 
 async def play(cluster: KafkaCluster, library: ClientLibrary) -> Played:
-    """Run a workload. When its clients work, kill the leader of a partition, restart it, and continue until all clients
-    have done their part."""
+    """Run a workload. When its clients have begun to work, kill the leader of a partition and restart it. Continue
+    until each client has done an operation of each kind."""
     now = trio.current_time
     history = HistoryRecorder(lambda: int(now() * 1e9))
     scenario = Scenario(

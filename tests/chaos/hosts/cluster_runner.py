@@ -1,7 +1,7 @@
-"""A program that runs a cluster with everything that its hosts can have (separate networks, small disks and clocks),
-and waits to be killed.
+"""A program that runs a cluster whose hosts have all features (separate networks, small disks and clocks), and waits to
+be killed.
 
-`python cluster_runner.py FOLDER`; FOLDER does not exist yet. The program prints what it has created, as JSON.
+`python cluster_runner.py FOLDER`; FOLDER must not exist. The program prints the resources that it has created, as JSON.
 """
 
 from __future__ import annotations

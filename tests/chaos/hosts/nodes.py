@@ -1,4 +1,4 @@
-"""Runs nodes as processes, whose folders a test can change before they start."""
+"""Runs nodes as processes. A test can change their folders before they start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_NODE = ClusterLayout(combined=1, fault_control=True)
 def running_nodes(
     path: Path, layout: ClusterLayout = ONE_NODE, *, before_start: Callable[[ClusterFolder], None] = lambda _: None
 ) -> Iterator[LocalCluster]:
-    """Run a cluster below `path` and wait until it is ready. The cluster ends with the context."""
+    """Run a cluster below `path` and wait until it is ready. It is stopped when the `with` block ends."""
     first, ports = hold_ports(port - layout.port for node in layout.nodes() for port in node.ports)
     folder = ClusterFolder(path)
     try:

@@ -1,4 +1,4 @@
-"""Tells tests whether this machine lets them mount file systems and create network namespaces."""
+"""Reports whether this machine lets tests mount file systems and create network namespaces."""
 
 from __future__ import annotations
 

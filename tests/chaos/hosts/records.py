@@ -28,7 +28,7 @@ def send(servers: str, topic: str, values: list[bytes], *, timeout_ms: int = TIM
 
 
 def read(servers: str, topic: str, count: int) -> list[bytes]:
-    """Return the values of a topic with one partition, from its begin, once there are `count` values."""
+    """Return the values of a topic with one partition from its first offset, once there are `count` values."""
     values: list[bytes] = []
 
     async def run() -> None:

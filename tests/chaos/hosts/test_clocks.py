@@ -1,4 +1,4 @@
-"""Tests that a change of a running node's wall clock changes nothing else."""
+"""Tests of wall clock changes on a running node: they change nothing but the wall clock."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NO_CLOCKS = can_move_clocks()
 needs_faketime = pytest.mark.skipif(bool(NO_CLOCKS), reason=NO_CLOCKS)
 HOUR_MS = 3_600_000
 TOLERATED_MS = 5_000
-"""Tolerated difference in ms between two clock readings: the machine may be slow between them. The offsets under test
-are much larger."""
+"""Maximum tolerated difference in ms between two clock readings, between which a slow machine may pause. The clock
+offsets under test are much larger."""
 TELL = """
 import sys, threading, time
 for _ in sys.stdin:
@@ -124,6 +124,6 @@ def test_a_killed_process_with_a_moved_clock_leaves_no_semaphore_or_shared_memor
 
 
 def left_in_memory(names: Iterable[str]) -> list[str]:
-    """Return the semaphore and shared memory of one clock that still exist; other tests have their own."""
+    """Return the semaphore and shared memory of this clock that still exist. Clocks of other tests are ignored."""
     own = [name.removeprefix("/") for name in names]
     return [path.name for path in SHARED.iterdir() if path.name.removeprefix("sem.") in own]

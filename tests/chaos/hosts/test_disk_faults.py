@@ -1,6 +1,5 @@
-"""Tests of running nodes whose syncs are slow or fail: no acknowledged record is lost, and a failed sync stops the
-node.
-"""
+"""Tests of running nodes with slow or failing syncs: no acknowledged record is lost, and a failed sync stops the
+node."""
 
 from __future__ import annotations
 

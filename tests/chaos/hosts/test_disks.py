@@ -1,6 +1,4 @@
-"""Tests of small disks of nodes: a filled disk is full to the last block, and a broker loses no acknowledged record on
-it.
-"""
+"""Tests of small disks of nodes: a filled disk has no free block, and a broker on it loses no acknowledged record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that a run of a whole cluster that is ended with kill -9 leaves nothing behind."""
+"""Test that a run of a whole cluster leaves nothing behind when it is ended with kill -9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of nodes in network namespaces: a cut drops packets without any error, and no network outlives the run."""
+"""Tests of nodes in network namespaces: a cut drops packets without any error, and no network remains after the run."""
 
 from __future__ import annotations
 
@@ -81,8 +81,7 @@ def listener(networks: NodeNetworks) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def ends(networks: NodeNetworks, listener: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Return both ends of a connection from node 1 to node 2, over which bytes have passed: node 1's end, and
-    node 2's."""
+    """Return the two ends of a connection from node 1 to node 2, node 1's first. Bytes have passed over it."""
     with socket_inside(networks, 1) as one:
         one.connect(listener.getsockname())
         two, address = listener.accept()
@@ -121,7 +120,7 @@ def test_a_one_way_namespace_cut_drops_packets_that_are_retransmitted_after_it(
     one, two = ends
     networks.apply({(1, 2): PacketConditions(is_cut=True)})
     one.sendall(b"late")
-    wait_for_packets(networks, (1, 2), 2)  # it is retransmitted
+    wait_for_packets(networks, (1, 2), 2)  # the bytes are retransmitted
     two.sendall(b"the other way")
     assert one.recv(100) == b"the other way"
     assert is_silent(one, two)

@@ -1,5 +1,5 @@
-"""Tests that the warden leaves nothing of a run behind, however the run ends, and touches nothing that is not the
-run's.
+"""Tests of the warden, the privileged process that removes a run's resources: it leaves none behind, however the run
+ends, and touches nothing that does not belong to the run.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_a_warden_leaves_nothing_behind_however_its_runner_ends(
         if number is not None:
             assert folder.exists()
             assert all(identify(pid) is not None for pid in made["pids"])
-            os.killpg(runner.pid, number)  # as the terminal does
+            os.killpg(runner.pid, number)  # to the whole group, as the terminal does
         runner.wait()
     wait_gone(made["warden"])
     for pid in made["pids"]:

@@ -1,4 +1,4 @@
-"""Handwritten histories of client operations, and the other data of runs with them."""
+"""Handwritten histories of client operations, and the other files of a run with such a history."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class HistoryBuilder:
 
 
 def info_of(**values: Any) -> RunInfo:
-    """Return the description of a default run with these values replaced."""
+    """Return the description of a default run in which these values are replaced."""
     usual: dict[str, Any] = {
         "scenario": "by-hand",
         "title": "By hand",
@@ -103,8 +103,8 @@ def info_of(**values: Any) -> RunInfo:
 def steady_history(
     until_ms: float = DURATION_MS, every_ms: float = 20.0, silent: Sequence[tuple[float, float]] = ()
 ) -> HistoryBuilder:
-    """Return the history of a producer whose sends succeed, and of a reader and the final reader that receive all
-    records. A send that begins in a silent interval is acknowledged at its end."""
+    """Return the history of a producer whose sends succeed. A reader and the final reader receive all records. A send
+    that begins in a silent interval is acknowledged at the end of the interval."""
     told = HistoryBuilder()
     told.assign()
     records: list[tuple[int, str]] = []
@@ -122,7 +122,7 @@ def steady_history(
 
 
 def fault_of(**values: Any) -> FaultRecord:
-    """Return a fault that kills node 2 from 4 to 6 s, with these values replaced."""
+    """Return a fault that kills node 2 from 4 to 6 s, in which these values are replaced."""
     usual: dict[str, Any] = {
         "kind": "kill",
         "text": "kill of node 2",
@@ -134,7 +134,8 @@ def fault_of(**values: Any) -> FaultRecord:
 
 
 def partition_of(**values: Any) -> PartitionSample:
-    """Return a sample of partition chaos-0, led by node 2 with all replicas in sync, with these values replaced."""
+    """Return a sample of partition chaos-0, led by node 2 with all replicas in sync, in which these values are
+    replaced."""
     usual: dict[str, Any] = {
         "topic": P.topic,
         "partition": P.partition,
@@ -147,7 +148,7 @@ def partition_of(**values: Any) -> PartitionSample:
 
 
 def samples_of(*changes: tuple[float, dict[str, Any]], until_ms: float = DURATION_MS) -> list[ClusterSample]:
-    """Return a sample every 100 ms. Each change applies from its time on; `partition` holds changed values of the
+    """Return a sample every 100 ms. Each change applies from its time on; `partition` has the changed values of the
     partition."""
     values: dict[str, Any] = {
         "controller": 101,

@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).parent.parent / "porcupine" / "target" / "porcupine"
 WORDS = {"ok": VALID, "illegal": INVALID}
 HISTORIES = 600
 EACH_MIN = 100
-"""Minimum number of histories of each verdict; with fewer the agreement would mean little."""
+"""Minimum number of histories with each verdict. With fewer, the agreement would prove little."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,8 +52,8 @@ def _is_success(call: Call) -> bool:
 
 
 def drawn(source: random.Random) -> list[Call]:
-    """Draw a linearizable history of one topic name. Each call takes effect between its call and its return, an open
-    one at any later time or never."""
+    """Draw a linearizable history of one topic name. Each call takes effect between its call and its return; a call
+    without a return takes effect at any later time or never."""
     planned = []
     for number in range(source.randrange(2, 14)):
         called = source.randrange(0, 400)
@@ -85,7 +85,7 @@ def drawn(source: random.Random) -> list[Call]:
 
 
 def spoiled(source: random.Random, calls: list[Call]) -> list[Call]:
-    """Return the history with one call changed: another answer, another operation, or another time."""
+    """Return the history with one call changed: it gets another response, another operation, or another time."""
     number = source.randrange(len(calls))
     call = calls[number]
     kind = source.randrange(4)

@@ -1,5 +1,5 @@
-"""Tests that each anomaly is found in a handwritten history, with the operations that prove it, and that a similar
-sound history is valid.
+"""Tests that the judge finds each anomaly in a handwritten history, with the operations that prove it, and that a
+similar sound history is valid.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AnomalyCase:
     good: Callable[[HistoryBuilder], object]
     words: str
     others: tuple[str, ...] = field(default=())
-    """Other anomalies that the bad history necessarily has as well."""
+    """Other anomalies that the bad history has as well, unavoidably."""
 
 
 def sent(told: HistoryBuilder, count: int = 3) -> list[HistoryEvent]:
@@ -140,8 +140,8 @@ CASES = {
 
 
 def judged(told: HistoryBuilder, *, is_whole: bool = True, **values: object) -> RunVerdict:
-    """Judge a history of a run that has no faults. `is_whole`: the producer also has a success in another partition,
-    and the final reader received that record and reached the end."""
+    """Judge a history of a run that has no faults. With `is_whole`, the producer also has a success in another
+    partition, and the final reader received that record and reached the end."""
     if is_whole:
         told.send("producer-0/besides", 0, place=OTHER)
         told.final((0, "producer-0/besides"), place=OTHER)
@@ -304,7 +304,7 @@ def test_a_history_of_fifty_thousand_operations_with_a_tenth_lost_is_judged_in_t
     assert judged(told).anomaly_counts == {"lost write": count // 10}
 
 
-def test_equal_partition_numbers_of_different_topics_are_judged_separately() -> None:
+def test_partitions_with_the_same_number_in_different_topics_are_judged_separately() -> None:
     told = HistoryBuilder()
     told.send(A, 0)
     told.send(B, 0, place=P._replace(partition=2))

@@ -1,4 +1,5 @@
-"""Tests of gaps without a success, phases of a run and throughput."""
+"""Tests of the availability figures of a run: the longest gap without a successful operation, phases, and
+throughput."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of the evidence that faults took effect. Every sign has one run in which it is found, and a similar one in
-which it is not.
+"""Tests of signs, the evidence that a fault took effect. Each sign has one run in which it is found, and a similar run
+in which it is not found.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def effect(samples: Sequence[ClusterSample] = QUIET, told: HistoryBuilder | None
 
 
 def with_fact(name: str, *values: tuple[float, float]) -> list[ClusterSample]:
-    """Return samples without a fault to which this measurement is added; it has each value from its time on."""
+    """Return samples without a fault, with this measurement added. Each value applies from its time on."""
     return [
         replace(sample, facts={name: max((time, value) for time, value in values if time <= sample.time_ms)[1]})
         for sample in QUIET
@@ -212,7 +212,7 @@ SIGNS_SEEN: dict[str, tuple[Seen, Seen]] = {
         (with_fact("free bytes 3", (0, 1e6), (4_100, 1e4)), None, {}),
     ),
 }
-"""Name of evidence → a run in which it is found, and a similar run in which it is not."""
+"""Name of a sign → a run in which the sign is found, and a similar run in which it is not found."""
 
 
 def test_every_sign_of_a_fault_has_a_handwritten_run_in_which_it_is_found() -> None:

@@ -1,5 +1,6 @@
-"""Tests of the checks after the heal: the cluster itself must work again, and so must every client that
-worked before."""
+"""Tests of the checks after the heal, when all faults have ended: the cluster must work again, and so must every client
+that worked before.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ INFO, OK = HistoryEventType.INFO, HistoryEventType.OK
 
 
 def outcome(found: LivenessFindings) -> str:
-    """Return the verdict that the findings lead to: invalid, unknown or valid."""
+    """Return the verdict for these findings: invalid, unknown or valid."""
     return INVALID if found.anomalies else UNKNOWN if found.reasons else VALID
 
 
@@ -151,7 +152,7 @@ def reading(
     until_ms: int = 19_000,
 ) -> HistoryBuilder:
     """Write a history with a reader that receives a record before the heal. After the heal a record is acknowledged
-    each second, and the reader polls."""
+    each second, and the reader continues to poll."""
     told = HistoryBuilder()
     told.assign(process)
     told.send("producer-0/0", 0)

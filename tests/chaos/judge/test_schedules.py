@@ -1,4 +1,4 @@
-"""Tests that histories of a correct log under random schedules have no anomalies."""
+"""Tests that histories of a correct log, with steps of clients in random order, have no anomalies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCERS, READERS, MEMBERS, PARTITIONS = 3, 2, 2, 2
 
 class Log:
     """A correct log: partitions, committed offsets of a group, and topics, all changed atomically. Each step of a
-    client is one part of its operation: invocation, effect, or completion."""
+    client is one part of an operation: invocation, effect, or completion."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -95,7 +95,7 @@ class Log:
         self.history.complete(begun, HistoryEventType.OK, records=records)
 
     def _member(self, process: str) -> Any:
-        """Yield the steps of a group member: it takes a partition, reads from the committed offset, and commits while
+        """Yield the steps of a group member. It takes a partition, reads from the committed offset, and commits while
         it owns the partition."""
         while True:
             number = self._random.randrange(PARTITIONS)

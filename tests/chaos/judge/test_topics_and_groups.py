@@ -1,4 +1,4 @@
-"""Tests of two checks: that one order explains all topic operations, and that committed offsets do not move back."""
+"""Tests of two checks: some sequential order explains all topic operations, and committed offsets do not decrease."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_a_failed_deletion_does_not_explain_a_second_creation() -> None:
 
 
 @pytest.mark.parametrize(("f", "error"), [(CREATE, "TOPIC_ALREADY_EXISTS"), (DELETE, "UNKNOWN_TOPIC_OR_PARTITION")])
-def test_an_error_that_may_answer_a_second_attempt_explains_the_effect_of_the_first(f: Function, error: str) -> None:
+def test_a_failed_topic_operation_may_have_taken_effect_if_its_error_could_answer_a_retry(
+    f: Function, error: str
+) -> None:
     told = HistoryBuilder()
     if f is DELETE:
         told.topic(CREATE)
@@ -79,7 +81,7 @@ def test_an_error_that_may_answer_a_second_attempt_explains_the_effect_of_the_fi
 
 @pytest.mark.parametrize("type", [INFO, FAIL])
 @pytest.mark.parametrize(("error", "is_explained"), [("TOPIC_ALREADY_EXISTS", False), ("REQUEST_TIMED_OUT", True)])
-def test_an_error_that_may_answer_a_second_attempt_explains_no_later_effect(
+def test_an_error_of_a_topic_operation_explains_no_effect_after_its_response(
     type: HistoryEventType, error: str, is_explained: bool
 ) -> None:
     told = HistoryBuilder()
@@ -115,8 +117,8 @@ def test_a_linearizability_search_out_of_steps_makes_the_verdict_unknown_and_is_
 def group(
     second: int = 2, between: tuple[int, HistoryEventType, float] | None = None, assigned_before: bool = False
 ) -> list[tuple[int, int]]:
-    """Run a history of a group: member-0 commits 5. Then member-1, which was a member before, is assigned the
-    partition, reads and commits `second`. Return the commits that moved back: (before, offset)."""
+    """Run a history of a group. member-0 commits 5. Then member-1, which was a member before, is assigned the
+    partition, reads and commits `second`. Return the commits that decreased the offset, as (before, offset)."""
     told = HistoryBuilder()
     told.poll(process="member-1")
     told.poll(process="member-1")

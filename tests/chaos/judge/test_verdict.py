@@ -1,4 +1,4 @@
-"""Tests of verdicts of complete runs: a run is valid only if nothing is unknown."""
+"""Tests of verdicts of complete runs: a run is valid only if each check has a result."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def test_a_fault_that_names_nonexistent_evidence_makes_the_verdict_unknown() -> 
 
 
 def history_after_heal(*sends: tuple[float, HistoryEventType], process: str = "producer-1.1") -> HistoryBuilder:
-    """Return a history of two producers: one sends all the time with success; the other sends with success before the
-    heal, and these sends after it."""
+    """Return a history of two producers. One producer sends with success all the time. The other one sends with success
+    before the heal, and has these sends after the heal."""
     told = steady_history(until_ms=9_000.0)
     records = [*told.events[-1].values["records"][0][2]]
 

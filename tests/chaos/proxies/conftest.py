@@ -1,4 +1,4 @@
-"""Fixtures: a toxiproxy server for each test module; the executable is built once for all."""
+"""Fixtures: a toxiproxy server for each test module. The executable is built once for all modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rig: a test set-up with listeners at the targets of links, proxies in front of them, and both ends of connections."""
+"""Rig: listeners at the targets of links, proxies in front of the listeners, and connections whose two ends the test
+holds.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ LINKS = ((1, 2), (2, 1), (0, 1), (0, 2), (1, 3), (3, 1), (2, 3), (3, 2))
 
 
 class Rig:
-    """Listeners, proxies and connections of a test; see the module. `close` ends all of it."""
+    """Listeners, proxies and connections of a test. `close` closes all of them."""
 
     def __init__(self, server: ToxiproxyServer, links: tuple[Link, ...] = LINKS) -> None:
         self._stack = ExitStack()
@@ -36,7 +38,7 @@ class Rig:
         return self._stack.enter_context(end)
 
     def dial(self, link: Link) -> socket.socket:
-        """Return the source's end of a new connection. OSError as from the kernel."""
+        """Return the source's end of a new connection. Raises the OSError of the kernel."""
         address = self.proxies.address(link)
         return self._keep(socket.create_connection((address.host, address.port), SECONDS_MAX))
 
@@ -52,8 +54,8 @@ class Rig:
         return near, far
 
     def let_bytes_pass_elsewhere(self) -> None:
-        """Pass many messages over another link of the same server. Bytes that are not held back would have arrived by
-        then."""
+        """Pass many messages over another link of the same server. After that, bytes on this link that are not held
+        back would have arrived too."""
         near, far = self.connect((3, 2))
         for _ in range(50):
             exchange(near, far)
@@ -86,8 +88,8 @@ def receive(end: socket.socket, count: int) -> bytes:
 
 
 def segments(end: socket.socket) -> int:
-    """Return the number of data segments that the socket has received. It equals the number sent even if the reader
-    starts late."""
+    """Return the number of data segments that the socket has received. It equals the number of sent segments even if
+    the reader starts late."""
     (count,) = struct.unpack_from("I", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), DATA_SEGS_IN)
     return int(count)
 

@@ -1,5 +1,4 @@
-"""Tests of toxiproxy_binary: where the server's executable comes from. A fake Go is used where no real one is
-needed."""
+"""Tests of toxiproxy_binary: the source of the server's executable. A fake Go is used where no real Go is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ FakeCommand = Callable[[str, str], Path]
 
 @pytest.fixture
 def fake_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCommand:
-    """Create shell scripts as the only commands of their names on PATH. The cache of builds is empty, and pip reaches
+    """Create shell scripts as the only commands with their names on PATH. The cache of builds is empty, and pip reaches
     no index."""
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Tests of LinkProxies: which bytes pass the proxies of links, with real sockets at both ends."""
+"""Tests of LinkProxies: the bytes that pass the proxies of links, with real sockets at both ends."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def first_to_hear(*ends: socket.socket) -> list[socket.socket]:
     return select.select(ends, [], [], 20)[0]
 
 
-def test_bytes_of_a_direction_with_latency_arrive_after_those_of_a_direction_without(rig: Rig) -> None:
+def test_a_latency_condition_delays_the_bytes_of_its_direction_only(rig: Rig) -> None:
     slow, quick = rig.connect((1, 2)), rig.connect((1, 3))
     rig.proxies.apply({(1, 2): ByteConditions(latency_ms=3_600_000, jitter_ms=10)}, {})
     for near, _ in (slow, quick):
@@ -382,8 +382,8 @@ def test_two_sets_of_proxies_on_one_server_may_have_the_same_links(
 
 
 def freeze(pid: int) -> None:
-    """Stop a child process with SIGSTOP, and wait until it is stopped: a thread of it may still run after the signal
-    was sent."""
+    """Stop a child process with SIGSTOP, and wait until it is stopped: one of its threads may run for a moment after
+    the signal."""
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -434,14 +434,14 @@ def test_a_toxic_change_fails_while_a_stalled_reader_blocks_a_connection_and_suc
     near, far = rig.connect((1, 2))
     sent = rig.fill(near)
     with monkeypatch.context() as patch:
-        patch.setattr(api, "CALL_SECONDS_MAX", 1.0)  # for the stuck call, and enough for the other
+        patch.setattr(api, "CALL_SECONDS_MAX", 1.0)  # for the stuck call, and enough for the other call
         with pytest.raises(ToxiproxyError, match=r"1-2\..* a paused process reads nothing"):
             rig.proxies.apply({(1, 2): HUNG}, {(1, 3): ConnectionPolicy.REFUSE})
     with pytest.raises(ConnectionRefusedError):
         rig.dial((1, 3))
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(receive, far, sent)
-        rig.proxies.apply({}, {})  # an abandoned call may have been carried out since
+        rig.proxies.apply({}, {})  # an abandoned call may have been carried out later
         assert len(reader.result()) == sent
     rig.proxies.apply({(1, 2): HUNG}, {})
     near.sendall(b"late")

@@ -1,4 +1,4 @@
-"""Tests of ToxiproxyServer: the child process answers after its start and is gone after its stop."""
+"""Tests of ToxiproxyServer: the child process answers after its start, and has ended after its stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests of the toxics for the conditions of a direction: their values, the order of changes, and rejected values."""
+"""Tests of the toxics that implement the conditions of a direction: their values, the order of changes, and rejected
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic runs that resemble real ones: producers, a reader, a killed leader, and a judge's verdict on the run."""
+"""Made-up runs that resemble real ones: producers, a reader, a killed leader, and the judge's verdict on the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ back_s = 5
 
 @dataclass(frozen=True)
 class MadeRun:
-    """The values of a run folder, and the verdict."""
+    """The values of a run folder, and the verdict of the run."""
 
     info: RunInfo
     verdict: RunVerdict
@@ -52,7 +52,7 @@ class MadeRun:
         return self.info, self.verdict, self.history, self.faults, self.samples, self.output
 
     def written_to(self, path: Path) -> RunFolder:
-        """Write the folder of the run, without the report."""
+        """Write the folder of the run, except the report. Return the folder."""
         path.mkdir(parents=True, exist_ok=True)
         folder = RunFolder(path)
         folder.write_info(self.info)
@@ -99,14 +99,14 @@ def unknown_run() -> MadeRun:
 
 
 def empty_run() -> MadeRun:
-    """Return a run whose cluster did not start: it holds only the reason."""
+    """Return a run whose cluster did not start. It has no data except the reason."""
     info = replace(_info(1), trouble=("broker 2 did not start",), healed_ms=0.0, duration_ms=0.0, end_ms=0.0, text="")
     return MadeRun(info, RunVerdict(verdict=UNKNOWN, reasons=("broker 2 did not start",)))
 
 
 def application_run() -> MadeRun:
-    """Return a run whose workload is the user's own program, which prints text that must not become markup of
-    the page."""
+    """Return a run whose workload is the user's program. The program prints text that must not become markup of the
+    page."""
     run = valid_run()
     words = ("consumed 100 records", f"odd value {SCRIPT}", "WARN connection to node 2 lost", "$x$ and \u4e2d\u6587")
     output = [
@@ -118,7 +118,7 @@ def application_run() -> MadeRun:
 
 
 def hostile_run() -> MadeRun:
-    """Return a run in which every free text contains a script."""
+    """Return a run in which every text field contains a script."""
     run = invalid_run()
     history = [replace(event, process=SCRIPT, error=SCRIPT and event.error and SCRIPT) for event in run.history[:400]]
     history = [

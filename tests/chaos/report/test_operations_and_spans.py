@@ -1,5 +1,5 @@
-"""Tests of the input for a report's drawings: operations paired from events, their thinning, their rates, and the
-states between samples.
+"""Tests of the input for the drawings of a report: operations paired from events, thinning of operations, their rates,
+and the states between samples.
 """
 
 from __future__ import annotations

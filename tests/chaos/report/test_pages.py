@@ -1,4 +1,4 @@
-"""Tests of the page of a run: its contents, its size, and that text of a run never becomes markup."""
+"""Tests of the page of a run: its contents and its size, and that texts of the run never become markup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VOID = frozenset({"meta", "link", "br"})
 
 
 class Elements(HTMLParser):
-    """The elements that a browser would find in a page, with their attributes, and the text of each kind of element."""
+    """The elements that a browser would find in a page, with their attributes, and the text in each kind of element."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

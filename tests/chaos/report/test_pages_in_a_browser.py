@@ -1,5 +1,5 @@
-"""Tests of the pages in headless Chromium: no error, no request, usable by keyboard and on a narrow screen, light and
-dark.
+"""Tests of the pages in headless Chromium: they cause no error and no request, can be used by keyboard and on a narrow
+screen, and have a light and a dark theme.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PageBrowser(Browser):
 
     @property
     def tip(self) -> str:
-        """Return the tip of the item that the mouse points at or that has the focus."""
+        """Return the tooltip of the item that the mouse points at or that has the focus."""
         return str(self.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"))
 
 

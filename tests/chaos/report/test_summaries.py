@@ -1,4 +1,4 @@
-"""Tests of reports of several runs: a campaign as a page and a table; and of a single run as text."""
+"""Tests of summaries: a campaign of several runs as a page and as a table, and a single run as text."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_gap_that_did_not_end_is_marked_in_texts() -> None:
     assert "send: gap 5.00 s, not ended\n" in text
 
 
-def test_the_headline_of_a_valid_run_says_why_it_is_valid() -> None:
+def test_the_headline_of_a_valid_run_gives_the_reasons_for_its_verdict() -> None:
     permitted = replace(invalid_run().verdict, verdict="valid", anomalies=invalid_run().verdict.anomalies[3:])
     assert headline(valid_run().verdict).endswith("and every fault took effect.")
     assert "the run had no fault" in headline(RunVerdict(verdict="valid"))

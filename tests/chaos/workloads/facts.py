@@ -9,7 +9,7 @@ from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEvent, Histor
 
 
 def require_well_formed(events: Iterable[HistoryEvent]) -> None:
-    """Check that each process has at most one operation open, completes each, and ends after INFO."""
+    """Check that each process has at most one operation open, completes each one, and has no event after INFO."""
     open_operations: dict[str, HistoryEvent] = {}
     ended: set[str] = set()
     for number, event in enumerate(events):
@@ -35,7 +35,7 @@ def completed(
 
 
 def acknowledged(events: Iterable[HistoryEvent]) -> dict[tuple[Place, int], str]:
-    """Return (partition, offset) → the value that was acknowledged there."""
+    """Return (partition, offset) → the value that was acknowledged with that offset."""
     sends = completed(events, Function.SEND)
     found = {(Place(*event.values["place"]), event.values["offset"]): event.values["value"] for event in sends}
     assert len(found) == len(sends)
@@ -43,7 +43,7 @@ def acknowledged(events: Iterable[HistoryEvent]) -> dict[tuple[Place, int], str]
 
 
 def read_by(events: Iterable[HistoryEvent], process: str = FINAL_READER) -> dict[tuple[Place, int], str]:
-    """Return (partition, offset) → the value that this process read there."""
+    """Return (partition, offset) → the value that this process read at that offset."""
     polls = [event for event in completed(events, Function.POLL) if event.process == process]
     return {
         (Place(topic, partition), offset): value
@@ -54,5 +54,5 @@ def read_by(events: Iterable[HistoryEvent], process: str = FINAL_READER) -> dict
 
 
 def value_of(event: HistoryEvent) -> Mapping[str, Any]:
-    """Return the event without the values that depend on time or machine."""
+    """Return the event without the values that depend on time or on the machine."""
     return {"process": event.process, "type": event.type, "f": event.f, "error": event.error, **event.values}

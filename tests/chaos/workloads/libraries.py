@@ -1,4 +1,4 @@
-"""A client library whose cluster is a list of records in memory, and whose failures are scripted by the test."""
+"""A client library whose cluster consists of lists of records in memory, and whose failures the test scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ REPLICAS = (1, 2, 3)
 
 @dataclass
 class ScriptedLibrary:
-    """The scripted library. `failures`: method → what its next calls raise, or None for a success."""
+    """The scripted library. `failures` maps a method to the outcomes of its next calls: an exception to raise, or None
+    for a success."""
 
     name: str = "scripted"
     version: str = "0"
@@ -28,7 +29,7 @@ class ScriptedLibrary:
     """Ids of the clients in the order in which they were opened."""
     is_open: set[str] = field(default_factory=set)
     ends_hidden: int = 0
-    """Number of records at the end of each log that requests for its end offset do not include yet."""
+    """Number of records at the end of each log that the reported end offset does not include yet."""
 
     def fail(self, verb: str, *failures: OperationFailed | None) -> None:
         self.failures[verb].extend(failures)

@@ -1,4 +1,4 @@
-"""Tests of how workloads continue when operations fail: with a library of scripted failures, in virtual time."""
+"""Tests of workloads when operations fail: with a library of scripted failures, in virtual time."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ async def test_topic_churn_limits_operations_per_name_and_deletes_each_created_t
     assert completed(bench.history.events, Function.CREATE_TOPIC)[0].values["topic_id"] == "ab"
 
 
-async def test_settle_waits_for_a_later_successful_send_of_each_producer(
+async def test_settling_a_workload_waits_for_another_successful_send_of_each_producer(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=2)

@@ -1,4 +1,4 @@
-"""Tests of the workloads in a simulated world: with faults, and twice with the same seed."""
+"""Tests of the workloads in a simulated world: with faults, and twice with one seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms":
 
 
 def simulated(seed: int) -> HistoryRecorder:
-    """Run a workload while the leader is killed and restarted; return its history."""
+    """Run a workload while the leader is killed and restarted; return the history of its operations."""
     with SimulatedCluster(seed=seed, controllers=1, brokers=3, settings=SETTINGS) as cluster:
         history = HistoryRecorder(lambda: int(cluster.now_s * 1e9))
 

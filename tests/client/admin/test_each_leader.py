@@ -104,7 +104,7 @@ Answers = Mapping[tuple[str, int], tuple[int, int]]
 
 
 def ask_where_broker_1(answers: Answers | Exception) -> Any:
-    """Send requests while broker 1 misbehaves and the other brokers respond normally."""
+    """Send requests to leaders of which only broker 1 gives these wrong answers, or raises this error."""
 
     async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
         if node_id != 1:
@@ -203,7 +203,7 @@ def test_a_permanent_error_of_a_partition_is_reported_for_that_partition_only(er
     play(work, timeout_ms=3_000)
 
 
-def test_unknown_partitions_get_an_error_at_once_beside_offsets_of_known_ones() -> None:
+def test_unknown_partitions_get_an_error_at_once_and_existing_partitions_get_their_offsets() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         begin_ms = stage.cluster.world.now_ns // 1_000_000

@@ -47,7 +47,8 @@ def test_a_group_with_an_empty_id_can_be_deleted_but_not_created() -> None:
             assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
         topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 3}]}]
         fields = {"group_id": "", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
-        await groups._router.ask_coordinator("", ApiKey.OFFSET_COMMIT, lambda told: 0, **fields)  # as old clients do
+        # as clients of old Kafka releases do
+        await groups._router.ask_coordinator("", ApiKey.OFFSET_COMMIT, lambda told: 0, **fields)
         assert [group.group_id for group in await groups.list()] == [""]
         assert {tp: one.offset for tp, one in (await groups.offsets("")).items()} == {("t", 0): 3}
         await groups.delete("")

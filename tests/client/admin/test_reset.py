@@ -30,7 +30,9 @@ LOG = OffsetBounds(earliest=10, latest=50, at_time=30)
         (ResetRule(ResetTo.OFFSET, 333), 20, 50),
     ],
 )
-def test_each_reset_rule_gives_its_offset(rule: ResetRule, committed: int | None, expected: int) -> None:
+def test_each_kind_of_reset_rule_gives_the_expected_offset(
+    rule: ResetRule, committed: int | None, expected: int
+) -> None:
     assert decide_offset(rule, committed, LOG) == expected
 
 

@@ -116,7 +116,7 @@ def page(
     return messages.build(messages.response_class(KEY), topics=topics, next_cursor=cursor)
 
 
-def test_a_response_without_eligible_replicas_is_read_as_none() -> None:
+def test_null_eligible_replicas_in_a_topic_description_are_returned_as_an_empty_tuple() -> None:
     pages = _Pages()
     pages.add(page(1, 0, then=None, elr=None))
     assert [(part.elr, part.last_known_elr) for part in pages.topics["t"].partitions] == [((), ())]

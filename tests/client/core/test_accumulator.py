@@ -1,5 +1,5 @@
-"""The producer's accumulator. Batches fill in order and are sent when allowed, several at once. A failure reports
-correctly whether the records may be in the log.
+"""The producer's accumulator. Batches are filled in order and sent when allowed, several at once. A failed delivery
+reports correctly whether its record may be in the log.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_the_first_batch_of_a_new_sequence_is_sent_alone() -> None:
     assert made.ready(10**6) == []
 
 
-def test_new_batches_stay_on_the_connection_of_those_in_flight_and_retries_may_change_it() -> None:
+def test_new_batches_use_the_connection_of_batches_in_flight_but_a_retry_may_use_another() -> None:
     made = one_by_one(4)
     old, new = object(), object()
     made.answered(made.take(TP, old)[0], ErrorCode.NONE, base_offset=0)
@@ -149,7 +149,7 @@ def test_batches_of_a_non_idempotent_producer_have_no_sequence_numbers() -> None
     assert (header.producer_id, header.base_sequence) == (-1, -1)
 
 
-def test_a_sent_batch_is_closed_and_its_retry_has_the_same_bytes() -> None:
+def test_a_sent_batch_accepts_no_more_records_and_its_retry_has_the_same_bytes() -> None:
     made = accumulator()
     put(made, b"a")
     batch, data = made.take(TP)
@@ -177,7 +177,7 @@ def test_a_retry_waits_for_older_batches_and_no_new_batch_overtakes_it() -> None
     assert third.base_sequence == 3
 
 
-def test_sequence_numbers_wrap_at_two_to_the_31() -> None:
+def test_batch_sequence_numbers_restart_at_0_after_the_largest_32_bit_number() -> None:
     made = known_one_by_one(2)
     made._queues[TP]._next_sequence = SEQUENCE_MODULUS - 1
     assert [take(made).base_sequence, take(made).base_sequence] == [SEQUENCE_MODULUS - 1, 0]
@@ -269,7 +269,7 @@ def test_a_new_producer_id_is_needed_after_the_last_epoch() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 0, 0)
 
 
-def test_a_fenced_producer_needs_a_new_producer_id() -> None:
+def test_a_batch_rejected_for_its_producer_epoch_makes_the_producer_need_a_new_producer_id() -> None:
     made = one_by_one(2)
     made.answered(take(made), ErrorCode.INVALID_PRODUCER_EPOCH)
     assert made.needs_identity(TP)

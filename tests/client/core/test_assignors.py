@@ -171,14 +171,14 @@ def test_cooperative_assignment_moves_a_partition_only_after_its_owner_gave_it_u
 
 
 @pytest.mark.parametrize("assignor", [StickyAssignor(), CooperativeStickyAssignor()])
-def test_of_two_ownership_claims_the_higher_generation_counts(assignor: Assignor) -> None:
+def test_of_two_members_that_claim_a_partition_the_one_with_the_higher_generation_keeps_it(assignor: Assignor) -> None:
     had: list[TopicPartition] = [("a", 0), ("a", 1)]
     old, new = member("m0", ["a"], assignor, had, 3), member("m1", ["a"], assignor, had[:1], 4)
     assert ("a", 0) not in assignor.assign({"a": 2}, [old, new])["m0"]
     assert assignor.assign({"a": 2}, [old, new])["m0"] == [("a", 1)]
 
 
-def test_of_two_ownership_claims_in_one_generation_neither_counts() -> None:
+def test_if_two_members_claim_a_partition_in_one_generation_neither_claim_counts() -> None:
     assignor = CooperativeStickyAssignor()
     both = [member(name, ["a"], assignor, [("a", 0)], 3) for name in ("m0", "m1")]
     third = member("m2", ["a"], assignor, [], 3)
@@ -188,7 +188,7 @@ def test_of_two_ownership_claims_in_one_generation_neither_counts() -> None:
     assert sum(map(len, assignor.assign({"a": 1}, given_up).values())) == 1
 
 
-def test_a_members_generation_is_read_from_its_user_data() -> None:
+def test_the_generation_of_a_sticky_member_is_read_from_its_user_data() -> None:
     assignor = CooperativeStickyAssignor()
     data = assignor.user_data((), 5)
     old_format = SubscribedMember("m0", Subscription(("a",), data, (("a", 0),)))

@@ -27,7 +27,9 @@ def filled(*values: bytes) -> OutgoingBatch:
 
 
 @given(records, st.sampled_from(list(Compression)))
-def test_a_producer_batch_equals_the_one_of_the_general_codec(given_records: list, compression: Compression) -> None:
+def test_a_producer_batch_decodes_to_the_same_records_as_a_batch_of_the_general_codec(
+    given_records: list, compression: Compression
+) -> None:
     batch = OutgoingBatch(TP, 0, 1_000)
     for record in given_records:
         batch.add(*record)
@@ -46,7 +48,9 @@ def test_a_producer_batch_equals_the_one_of_the_general_codec(given_records: lis
 
 
 @given(records)
-def test_a_producer_batch_knows_its_size_before_encoding_and_stays_below_the_bound(given_records: list) -> None:
+def test_a_producer_batch_has_its_exact_size_before_encoding_and_never_exceeds_the_upper_bound(
+    given_records: list,
+) -> None:
     batch = OutgoingBatch(TP, 0, 1_000)
     bound = BATCH_HEADER_BYTES
     for key, value, heads, time in given_records:
@@ -75,7 +79,7 @@ def test_every_delivery_reports_its_own_offset() -> None:
 
 
 @pytest.mark.parametrize(("base", "offset"), [(-1, -1), (4, 5)])
-def test_a_delivery_reports_the_log_append_time_and_keeps_an_unknown_offset(base: int, offset: int) -> None:
+def test_a_delivery_reports_the_log_append_time_even_if_its_offset_is_unknown(base: int, offset: int) -> None:
     batch = filled(b"a", b"b")
     batch.settle((base, 9_999))
     assert batch.deliveries[1].outcome == DeliveryReport("orders", 3, offset, 9_999)

@@ -36,5 +36,5 @@ def test_parsing_a_text_that_java_rejects_as_a_duration_returns_none(text: str) 
 
 
 @pytest.mark.parametrize("text", ["-PT1S", "PT-0.0001S", "P-1D", "PT1H-61M", "-P1W"])
-def test_a_negative_duration_gives_none(text: str) -> None:
+def test_parsing_a_negative_duration_returns_none(text: str) -> None:
     assert parse_iso_duration_ms(text) is None

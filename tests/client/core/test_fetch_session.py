@@ -1,4 +1,6 @@
-"""A fetch session names only the changes, and the broker's state of it equals the client's."""
+"""A fetch session: each request names only the changes, and the session's state at the broker stays equal to the
+client's.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def test_a_recreated_topic_is_forgotten_and_added_with_its_new_id() -> None:
     assert [topic_id for _, topic_id, _ in request.topics] == [UUID(int=2)]
 
 
-def test_the_fetch_request_after_any_session_error_is_a_full_one() -> None:
+def test_the_fetch_request_after_any_session_error_names_every_partition() -> None:
     for answer in ((ErrorCode.INVALID_FETCH_SESSION_EPOCH, 99), (ErrorCode.NONE, 0), None):
         session = FetchSessionHandler()
         wanted: Wanted = {("orders", 0): at(0, 5)}

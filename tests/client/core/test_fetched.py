@@ -101,7 +101,7 @@ def test_a_damaged_batch_is_an_error_with_its_offset() -> None:
 
 
 LAST_OFFSET_DELTA = 23
-"""Byte position of the field lastOffsetDelta in a batch."""
+"""Position of the first byte of the field lastOffsetDelta in a batch."""
 
 
 @pytest.mark.parametrize("position", [3, 4])
@@ -132,7 +132,7 @@ def test_read_uncommitted_returns_all_records_except_markers() -> None:
     assert [offset for offset, _ in values_of(TRANSACTIONS)] == [0, 1, 4, 5]
 
 
-def test_transaction_markers_move_the_position() -> None:
+def test_the_fetch_position_advances_past_transaction_markers() -> None:
     data = batch(0, b"a", producer=1, transactional=True) + marker(1, 1, ControlRecordType.COMMIT)
     found, position = read(data, FetchPosition(1), read_committed=True)
     assert (found, position.offset) == ([], 2)
@@ -205,7 +205,7 @@ def test_a_batch_of_very_many_records_is_decoded_in_pieces_from_any_offset() -> 
         assert fetched.position.offset == count + 1
 
 
-def test_decoding_a_very_large_batch_stops_before_damage_each_time() -> None:
+def test_decoding_a_large_batch_again_raises_wire_error_at_the_same_damaged_piece() -> None:
     count = PIECE_RECORDS_MAX + 2
     data = bytearray(encode_batch([Record(0, 1_000, None, b"v")] * count))
     data[-1] = 2

@@ -2,11 +2,11 @@
 responses.
 
 The model broker has one partition. It keeps a log and, for each producer id, the epoch and the last batches. From a
-producer without state it accepts any first sequence number (KIP-360). Requests arrive in order over a connection that
-may break at any time and lose the requests that are in flight.
+producer of which it has no state, it accepts any first sequence number (KIP-360). Requests arrive in order over a
+connection that may break at any time and lose the requests that are in flight.
 
-In every run, an acknowledged record is in the log once, at its offset and in send order. A record that certainly failed
-is not in the log.
+In every run, an acknowledged record is in the log once, at its offset and in send order. A record whose failure is
+reported as certain is not in the log.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ ME = MemberIdentity("m-1", 7, "range")
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, Reaction.GIVE_UP, MemberIdentity()),
     ],
 )
-def test_each_coordinator_error_has_its_reaction(code: ErrorCode, reaction: Reaction, left: MemberIdentity) -> None:
+def test_each_coordinator_error_gives_the_expected_reaction_and_member_identity(
+    code: ErrorCode, reaction: Reaction, left: MemberIdentity
+) -> None:
     assert reaction_to(code) is reaction
     assert ME.after(reaction) == left
 

@@ -20,7 +20,7 @@ KNOWN = {
     b"abc": 479470107,
     b"": 275646681,
 }
-"""Hashes computed by Kafka's own clients, as signed integers."""
+"""Expected hashes of keys, computed by Kafka's own clients, as signed integers."""
 BATCH = 1_000
 
 

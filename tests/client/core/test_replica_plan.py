@@ -77,7 +77,9 @@ def test_a_replica_plan_with_too_few_brokers_is_an_error(brokers: dict[int, str 
     ),
     brokers=st.sets(st.integers(1, 8), min_size=3),
 )
-def test_every_replica_plan_is_even_and_valid(current: Assignment, brokers: set[int]) -> None:
+def test_a_random_replica_plan_is_even_and_keeps_each_partitions_number_of_replicas(
+    current: Assignment, brokers: set[int]
+) -> None:
     after = plan_replicas(current, dict.fromkeys(brokers))
     assert after.keys() == current.keys()
     for partition, replicas in after.items():

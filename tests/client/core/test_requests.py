@@ -30,7 +30,7 @@ TOPIC_IDS = {"a": UUID(int=1), "b": UUID(int=2)}
 
 
 @pytest.mark.parametrize("version", [3, 7, 9, 12, 13])
-def test_a_produce_request_names_every_batch_once(version: int) -> None:
+def test_a_produce_request_has_each_batch_once_under_its_topic_and_partition(version: int) -> None:
     batches = {("b", 1): b"third", ("a", 2): b"second", ("a", 0): b"first"}
     body = b"".join(produce_request(version, -1, 1500, batches, TOPIC_IDS))
     request = decode_produce_request(version, memoryview(body))

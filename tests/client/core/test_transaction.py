@@ -1,5 +1,5 @@
-"""The state machine of a transactional producer against tables: every call in every state, every error of every
-request, and the exact requests of both protocols.
+"""Tests of the state machine of a transactional producer: tables of every call in every state and of every error of
+every request, and the exact requests of transaction.version 0 and 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ LEVELS = pytest.mark.parametrize("is_v2", [False, True])
 
 
 class Conversation:
-    """A machine, and a coordinator that answers what a test gives it. `asked`: all requests in order."""
+    """Drives a TransactionMachine, and answers its requests as the test decides. `asked`: all requests so far, in
+    order."""
 
     def __init__(self, is_v2: bool = False) -> None:
         self.machine = TransactionMachine("payments", lambda failures: 100 << failures)
@@ -49,7 +50,7 @@ class Conversation:
         self.asked: list[TransactionRequest] = []
 
     def next(self) -> TransactionRequest | None:
-        """Return the next request, at the time at which it is due."""
+        """Advance the clock until the next request is due, and return that request; None if there is none."""
         self.now_ms = max(self.now_ms, self.machine.retry_at_ms)
         request = self.machine.next_request(self.now_ms, is_drained=self.is_drained)
         if request is not None:
@@ -57,7 +58,7 @@ class Conversation:
         return request
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, **values: Any) -> None:
-        """Answer the last request."""
+        """Pass a response to the last request to the machine: a success, or the error `code`."""
         request = self.asked[-1]
         if code is ErrorCode.NONE and isinstance(request, FindCoordinator):
             values.setdefault("coordinator", NODE)
@@ -75,14 +76,15 @@ class Conversation:
         self.machine.answered(request, answered, self.now_ms, is_v2_finalized=self.is_v2)
 
     def run(self) -> list[TransactionRequest]:
-        """Answer every request with success; return these requests."""
+        """Answer requests with success until there are no more, and return these requests."""
         before = len(self.asked)
         while self.next() is not None:
             self.answer()
         return self.asked[before:]
 
     def until(self, kind: type) -> TransactionRequest:
-        """Answer with success up to a request of this kind, which stays unanswered."""
+        """Answer requests with success up to the first request of this kind. Return this request, which stays
+        unanswered."""
         while not isinstance(request := self.next(), kind):
             assert request is not None, f"there is no {kind.__name__}"
             self.answer()
@@ -112,7 +114,7 @@ def failure(code: ErrorCode) -> DeliveryFailed:
 
 
 def in_state(state: S, is_v2: bool) -> Conversation:
-    """Return a conversation in which the machine is in this state, with a partition in the transaction."""
+    """Return a conversation whose machine is in this state. If a transaction is open, it has a partition."""
     if state is S.UNINITIALIZED:
         return Conversation(is_v2)
     if state is S.INITIALIZING:
@@ -133,7 +135,7 @@ def in_state(state: S, is_v2: bool) -> Conversation:
     return talk
 
 
-# every call in every state: the state after it, or the error
+# every call in every state: the expected state after the call, or the expected error
 
 CALLS: dict[str, Callable[[TransactionMachine], object]] = {
     "initialize": lambda machine: machine.initialize(),
@@ -169,7 +171,9 @@ TABLE: dict[S, tuple[S | type[Exception], ...]] = {
 @LEVELS
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("call", list(CALLS))
-def test_each_call_in_each_state_has_the_effect_of_the_table(is_v2: bool, state: S, call: str) -> None:
+def test_each_producer_call_in_each_transaction_state_gives_the_listed_state_or_error(
+    is_v2: bool, state: S, call: str
+) -> None:
     machine = in_state(state, is_v2).machine
     assert machine.state is state
     expected = TABLE[state][list(CALLS).index(call)]
@@ -184,7 +188,7 @@ def test_each_call_in_each_state_has_the_effect_of_the_table(is_v2: bool, state:
 
 
 @pytest.mark.parametrize("state", list(S))
-def test_batches_are_sent_and_dropped_in_the_right_states(state: S) -> None:
+def test_batches_are_sent_in_open_and_committing_transactions_and_dropped_after_an_error_or_abort(state: S) -> None:
     machine = in_state(state, is_v2=False).machine
     assert machine.may_send(A) == (state in (S.IN_TRANSACTION, S.COMMITTING))
     assert not machine.may_send(B), "it was not added to the transaction"
@@ -192,7 +196,7 @@ def test_batches_are_sent_and_dropped_in_the_right_states(state: S) -> None:
     assert in_state(state, is_v2=True).machine.may_send(B) == (state in (S.IN_TRANSACTION, S.COMMITTING))
 
 
-# every error of every request
+# every error of every request, with the expected reaction
 
 AGAIN, SOON, FIND, ABORT, FATAL, FENCE = "again", "soon", "find", "abort", "fatal", "fenced"
 MOVES = {
@@ -264,7 +268,7 @@ ROWS = [(kind, code, expected) for kind, row in REACTION_TABLE.items() for code,
 
 
 def asking(kind: type) -> Conversation:
-    """Return a conversation whose last request is of this kind and unanswered."""
+    """Return a conversation whose last request is of this kind and has no response yet."""
     if kind in (FindCoordinator, InitProducerId):
         talk = Conversation()
         talk.machine.initialize()
@@ -282,7 +286,9 @@ def asking(kind: type) -> Conversation:
 
 
 @pytest.mark.parametrize(("kind", "code", "expected"), ROWS)
-def test_each_error_of_each_request_has_the_effect_of_the_table(kind: type, code: ErrorCode, expected: str) -> None:
+def test_each_error_of_each_coordinator_request_gives_the_listed_reaction(
+    kind: type, code: ErrorCode, expected: str
+) -> None:
     talk = asking(kind)
     request, state = talk.asked[-1], talk.machine.state
     talk.answer(code)
@@ -313,8 +319,9 @@ def test_each_error_of_each_request_has_the_effect_of_the_table(kind: type, code
         assert talk.next() is None
 
 
-def test_the_table_of_errors_covers_every_reaction() -> None:
-    """Each error with a reaction of its own is in the table above, except some with the same meaning as others."""
+def test_the_listed_errors_include_every_error_for_which_the_producer_has_a_reaction() -> None:
+    """Each error for which the producer has a reaction is in the table above. Left out are errors with the same meaning
+    as one in the table."""
     kinds = {kind.api: kind for kind in REACTION_TABLE}
     same = {
         ErrorCode.NONE,
@@ -330,7 +337,7 @@ def test_the_table_of_errors_covers_every_reaction() -> None:
         assert left == ({ErrorCode.GROUP_AUTHORIZATION_FAILED} if kinds[api] is FindCoordinator else set()), api
 
 
-def test_a_group_whose_coordinator_may_not_be_found_fails_the_transaction() -> None:
+def test_a_transaction_must_be_aborted_if_find_coordinator_rejects_its_group() -> None:
     talk = in_transaction(True)
     talk.machine.add_offsets(GROUP, OFFSETS)
     talk.until(FindCoordinator)
@@ -354,23 +361,25 @@ PRODUCE_ERRORS = {
 
 @pytest.mark.parametrize(("code", "expected"), PRODUCE_ERRORS.items())
 @pytest.mark.parametrize("state", [S.IN_TRANSACTION, S.COMMITTING])
-def test_each_error_of_a_batch_ends_the_transaction_or_the_producer(code: ErrorCode, expected: S, state: S) -> None:
+def test_a_produce_error_fails_the_transaction_or_the_producer_depending_on_its_code(
+    code: ErrorCode, expected: S, state: S
+) -> None:
     talk = in_state(state, is_v2=True)
     talk.machine.batch_failed(failure(code))
     assert talk.machine.state is expected
 
 
 @pytest.mark.parametrize("state", [S.READY, S.ABORTING, S.ABORTABLE_ERROR, S.FATAL_ERROR])
-def test_a_failed_batch_changes_nothing_while_no_transaction_is_open(state: S) -> None:
+def test_a_failed_batch_has_no_effect_on_a_transaction_that_is_not_open_or_committing(state: S) -> None:
     talk = in_state(state, is_v2=True)
     talk.machine.batch_failed(failure(ErrorCode.PRODUCER_FENCED))
     assert talk.machine.state is state
 
 
-# the exact requests
+# the exact requests of a transaction
 
 
-def test_a_transaction_before_version_2_adds_what_it_uses_and_keeps_its_identity() -> None:
+def test_a_producer_before_transaction_version_2_adds_partitions_and_groups_and_keeps_its_epoch() -> None:
     talk = Conversation(is_v2=False)
     machine = talk.machine
     machine.initialize()
@@ -402,7 +411,7 @@ def test_a_transaction_before_version_2_adds_what_it_uses_and_keeps_its_identity
     assert not machine.may_send(A), "each transaction adds its partitions"
 
 
-def test_a_transaction_of_version_2_adds_nothing_and_takes_the_next_identity() -> None:
+def test_a_producer_with_transaction_version_2_adds_nothing_and_gets_its_next_epoch_from_end_txn() -> None:
     talk = ready(is_v2=True)
     machine = talk.machine
     machine.begin()
@@ -419,7 +428,7 @@ def test_a_transaction_of_version_2_adds_nothing_and_takes_the_next_identity() -
     assert machine.identity == ProducerIdentity(4000, 2)
 
 
-def test_an_epoch_that_overflows_takes_the_new_producer_id_of_the_answer() -> None:
+def test_a_producer_uses_the_new_producer_id_that_end_txn_returns_after_the_last_epoch() -> None:
     talk = in_transaction(True, A)
     talk.machine.commit(aborts_itself=False)
     talk.until(EndTransaction)
@@ -429,7 +438,7 @@ def test_an_epoch_that_overflows_takes_the_new_producer_id_of_the_answer() -> No
 
 @LEVELS
 @pytest.mark.parametrize("is_commit", [False, True])
-def test_a_transaction_that_never_started_ends_without_a_request(is_v2: bool, is_commit: bool) -> None:
+def test_an_empty_transaction_is_committed_or_aborted_without_a_request(is_v2: bool, is_commit: bool) -> None:
     talk = in_transaction(is_v2)
     if is_commit:
         talk.machine.commit(aborts_itself=False)
@@ -440,7 +449,7 @@ def test_a_transaction_that_never_started_ends_without_a_request(is_v2: bool, is
     assert talk.machine.outcome is (Outcome.COMMITTED if is_commit else Outcome.ABORTED)
 
 
-def test_a_partition_that_was_never_added_is_dropped_by_an_abort() -> None:
+def test_an_abort_before_add_partitions_to_txn_was_sent_needs_no_request() -> None:
     talk = in_transaction(False)
     talk.machine.add_partition(A)
     talk.machine.abort()
@@ -449,7 +458,7 @@ def test_a_partition_that_was_never_added_is_dropped_by_an_abort() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_COORDINATOR])
-def test_an_addition_whose_answer_was_lost_is_repeated_before_the_abort(code: ErrorCode) -> None:
+def test_add_partitions_to_txn_without_a_known_result_is_repeated_before_the_abort(code: ErrorCode) -> None:
     talk = in_transaction(False)
     talk.machine.add_partition(A)
     lost = talk.until(AddPartitions)
@@ -457,12 +466,13 @@ def test_an_addition_whose_answer_was_lost_is_repeated_before_the_abort(code: Er
     talk.next()
     talk.answer(coordinator=NODE)
     talk.next()
-    talk.answer(ErrorCode.CONCURRENT_TRANSACTIONS)  # this answer does not tell what became of the first attempt
+    # this response does not show whether the first attempt was carried out
+    talk.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     talk.machine.abort()
     assert talk.run() == [lost, EndTransaction(FIRST, False, 4)]
 
 
-def test_an_addition_that_was_rejected_is_not_repeated_before_the_abort() -> None:
+def test_a_rejected_add_partitions_to_txn_is_not_repeated_before_the_abort() -> None:
     talk = in_transaction(False)
     talk.machine.add_partition(A)
     talk.until(AddPartitions)
@@ -471,7 +481,7 @@ def test_an_addition_that_was_rejected_is_not_repeated_before_the_abort() -> Non
     assert talk.run() == [InitProducerId(FIRST)]
 
 
-def test_an_abort_waits_for_the_request_that_is_outstanding() -> None:
+def test_an_abort_waits_for_the_response_to_the_outstanding_coordinator_request() -> None:
     talk = in_transaction(False)
     talk.machine.add_partition(A)
     talk.until(AddPartitions)
@@ -481,31 +491,31 @@ def test_an_abort_waits_for_the_request_that_is_outstanding() -> None:
     assert talk.run() == [EndTransaction(FIRST, False, 4)]
 
 
-# errors and epochs
+# errors and producer epochs
 
 
-def test_an_abortable_error_before_version_2_takes_the_next_epoch_after_the_abort() -> None:
+def test_after_an_abortable_error_before_transaction_version_2_init_producer_id_gives_the_next_epoch() -> None:
     talk = in_state(S.ABORTABLE_ERROR, is_v2=False)
     talk.machine.abort()
     assert talk.run() == [EndTransaction(FIRST, False, 4), InitProducerId(FIRST)]
     assert (talk.machine.state, talk.machine.identity) == (S.READY, SECOND)
 
 
-def test_an_abortable_error_with_version_2_takes_the_next_epoch_from_the_abort() -> None:
+def test_after_an_abortable_error_with_transaction_version_2_end_txn_gives_the_next_epoch() -> None:
     talk = in_state(S.ABORTABLE_ERROR, is_v2=True)
     talk.machine.abort()
     assert talk.run() == [EndTransaction(FIRST, False, None)]
     assert (talk.machine.state, talk.machine.identity) == (S.READY, SECOND)
 
 
-def test_an_abort_that_drops_sent_batches_takes_the_next_epoch() -> None:
+def test_an_abort_that_drops_batches_sent_before_is_followed_by_a_request_for_the_next_epoch() -> None:
     talk = in_transaction(False, A)
     talk.machine.abort()
     talk.machine.require_bump()
     assert talk.run() == [EndTransaction(FIRST, False, 4), InitProducerId(FIRST)]
 
 
-def test_the_outcome_of_a_commit_is_known_before_the_next_epoch_is() -> None:
+def test_a_commit_has_its_outcome_before_the_next_epoch_is_received() -> None:
     talk = in_transaction(False, A)
     talk.is_v2 = True
     talk.machine.commit(aborts_itself=False)
@@ -514,7 +524,7 @@ def test_the_outcome_of_a_commit_is_known_before_the_next_epoch_is() -> None:
     assert (talk.machine.state, talk.machine.outcome) == (S.INITIALIZING, Outcome.COMMITTED)
 
 
-def test_a_raised_level_takes_effect_after_the_transaction_with_a_new_epoch() -> None:
+def test_a_raised_transaction_version_takes_effect_after_the_open_transaction_with_a_new_epoch() -> None:
     talk = in_transaction(False, A)
     talk.is_v2 = True
     talk.machine.add_partition(B)
@@ -523,7 +533,7 @@ def test_a_raised_level_takes_effect_after_the_transaction_with_a_new_epoch() ->
     assert talk.machine.is_v2
 
 
-def test_a_lowered_level_takes_effect_after_the_transaction() -> None:
+def test_a_lowered_transaction_version_takes_effect_after_the_open_transaction() -> None:
     talk = in_transaction(True, A)
     talk.is_v2 = False
     talk.machine.commit(aborts_itself=False)
@@ -534,7 +544,7 @@ def test_a_lowered_level_takes_effect_after_the_transaction() -> None:
     assert talk.run() == [AddPartitions(SECOND, (A,))]
 
 
-def test_a_commit_that_aborts_itself_needs_no_other_call() -> None:
+def test_a_commit_with_aborts_itself_aborts_the_transaction_without_another_call_if_a_batch_fails() -> None:
     talk = in_transaction(True, A)
     talk.is_drained = False
     talk.machine.commit(aborts_itself=True)
@@ -548,23 +558,23 @@ def test_a_commit_that_aborts_itself_needs_no_other_call() -> None:
     assert talk.machine.error is None
 
 
-def test_an_abort_that_may_not_be_aborted_is_fatal() -> None:
+def test_a_transaction_abortable_error_in_the_response_to_an_abort_is_fatal() -> None:
     talk = in_state(S.ABORTING, is_v2=True)
     talk.until(EndTransaction)
     talk.answer(ErrorCode.TRANSACTION_ABORTABLE)
     assert talk.machine.state is S.FATAL_ERROR
 
 
-def test_a_fatal_answer_to_a_commit_says_that_its_outcome_is_unknown() -> None:
+def test_the_text_of_a_fatal_commit_error_says_that_the_outcome_is_unknown() -> None:
     talk = asking(EndTransaction)
     talk.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert "may be committed or aborted" in str(talk.machine.error)
 
 
-# answers with partitions
+# responses with a result per partition
 
 
-def test_the_most_severe_result_of_added_partitions_decides() -> None:
+def test_the_most_severe_partition_error_decides_the_reaction_to_add_partitions_to_txn() -> None:
     talk = in_transaction(False)
     talk.machine.add_partition(A)
     talk.machine.add_partition(B)
@@ -574,7 +584,7 @@ def test_the_most_severe_result_of_added_partitions_decides() -> None:
     assert talk.machine.error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_only_offsets_without_success_are_committed_again() -> None:
+def test_only_offsets_that_were_not_stored_are_sent_again_in_txn_offset_commit() -> None:
     talk = in_transaction(True)
     pending = talk.machine.add_offsets(GROUP, OFFSETS)
     talk.until(CommitOffsets)
@@ -584,7 +594,7 @@ def test_only_offsets_without_success_are_committed_again() -> None:
     assert pending.is_done
 
 
-def test_offsets_are_stored_before_a_commit_and_dropped_by_an_abort() -> None:
+def test_pending_group_offsets_are_sent_before_a_commit_and_dropped_by_an_abort() -> None:
     for is_commit in (True, False):
         talk = in_transaction(True)
         pending = talk.machine.add_offsets(GROUP, OFFSETS)
@@ -597,10 +607,10 @@ def test_offsets_are_stored_before_a_commit_and_dropped_by_an_abort() -> None:
         assert pending.is_done == is_commit
 
 
-# time
+# backoff, and one request at a time
 
 
-def test_the_backoff_grows_with_each_failure_and_begins_anew_after_a_success() -> None:
+def test_the_backoff_of_coordinator_requests_grows_with_each_failure_and_restarts_after_a_success() -> None:
     talk = Conversation()
     talk.machine.initialize()
     talk.until(InitProducerId)
@@ -622,6 +632,6 @@ def test_the_backoff_grows_with_each_failure_and_begins_anew_after_a_success() -
 
 
 @pytest.mark.parametrize("kind", list(REACTION_TABLE))
-def test_there_is_never_more_than_one_request_outstanding(kind: type) -> None:
+def test_at_most_one_coordinator_request_is_outstanding_at_a_time(kind: type) -> None:
     talk = asking(kind)
     assert talk.machine.next_request(talk.now_ms + 10_000, is_drained=True) is None

@@ -1,4 +1,6 @@
-"""The accumulator of a transactional producer: the coordinator decides about epochs, so no batch changes them."""
+"""The accumulator of a transactional producer. A failed batch does not change the producer epoch: only the
+transaction's state machine does that.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def add(batches: Accumulator, place: TopicPartition = A, value: bytes = b"v") ->
 
 
 def sent(batches: Accumulator, place: TopicPartition = A) -> tuple[OutgoingBatch, tuple[int, int, int]]:
-    """Take the next batch; return it, and the id, epoch and sequence in its encoded header."""
+    """Take the partition's next batch. Return the batch, and the (producer id, epoch, base sequence) in its encoded
+    header."""
     assert place in batches.ready(0)
     batch, encoded = batches.take(place)
     header = read_header(encoded)
@@ -39,7 +42,7 @@ def test_batches_of_a_producer_without_transactions_are_not_transactional() -> N
     assert not read_header(batches.take(A)[1]).is_transactional
 
 
-def test_a_new_identity_begins_every_sequence_at_0_also_of_idle_partitions() -> None:
+def test_a_new_producer_identity_restarts_the_sequence_of_every_partition_at_0_even_if_idle() -> None:
     batches = accumulator()
     for place in (A, B):
         add(batches, place)
@@ -67,7 +70,9 @@ def test_a_new_identity_begins_every_sequence_at_0_also_of_idle_partitions() -> 
         ErrorCode.INVALID_RECORD,
     ],
 )
-def test_a_rejected_batch_fails_and_nothing_else_is_sent_with_another_epoch(code: ErrorCode) -> None:
+def test_after_a_rejected_transactional_batch_nothing_is_sent_until_the_producer_has_a_new_epoch(
+    code: ErrorCode,
+) -> None:
     batches = accumulator()
     add(batches)
     batch, _ = sent(batches)
@@ -82,10 +87,10 @@ def test_a_rejected_batch_fails_and_nothing_else_is_sent_with_another_epoch(code
     assert sent(batches)[1] == (4000, 4, 0)
 
 
-def test_a_batch_that_is_out_of_order_behind_an_unanswered_one_is_retried_unchanged() -> None:
+def test_an_out_of_order_batch_behind_an_unacknowledged_batch_is_retried_with_the_same_sequence() -> None:
     batches = accumulator()
     add(batches)
-    batches.answered(sent(batches)[0], ErrorCode.NONE, base_offset=0)  # so that two may be in flight
+    batches.answered(sent(batches)[0], ErrorCode.NONE, base_offset=0)  # so that two batches may be in flight
     add(batches)
     first, _ = sent(batches)
     add(batches)
@@ -96,7 +101,7 @@ def test_a_batch_that_is_out_of_order_behind_an_unanswered_one_is_retried_unchan
     assert sent(batches)[1] == head
 
 
-def test_dropped_batches_fail_free_their_memory_and_report_whether_any_was_sent() -> None:
+def test_fail_waiting_fails_all_waiting_batches_frees_memory_and_returns_whether_any_was_sent() -> None:
     batches = accumulator(batch_bytes=80)
     for _ in range(3):
         add(batches, A, b"x" * 30)
@@ -111,7 +116,7 @@ def test_dropped_batches_fail_free_their_memory_and_report_whether_any_was_sent(
     assert batches.partitions() == []
 
 
-def test_batches_of_a_transaction_that_ends_do_not_linger() -> None:
+def test_open_batches_do_not_wait_for_linger_ms_when_their_transaction_ends() -> None:
     batches = accumulator(linger_ms=1_000)
     add(batches)
     assert batches.ready(0) == []
@@ -119,7 +124,7 @@ def test_batches_of_a_transaction_that_ends_do_not_linger() -> None:
     assert batches.ready(0) == [A]
 
 
-def test_produce_before_transactions_of_version_2_is_at_most_11() -> None:
+def test_produce_requests_before_transaction_version_2_have_at_most_version_11() -> None:
     assert produce_version(13, {"orders": None}) == 12
     assert produce_version(13, {"orders": None}, is_before_v2_transactions=True) == 11
     assert produce_version(9, {"orders": None}, is_before_v2_transactions=True) == 9

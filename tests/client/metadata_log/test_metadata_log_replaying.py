@@ -96,7 +96,7 @@ def test_entries_between_two_offsets_are_the_events_in_that_range(log: bytes, st
     assert list(entries_between(batches, start, end)) == [one for one in everything if start <= one.offset < end]
 
 
-def test_a_log_point_knows_topic_creation_offsets_and_its_last_batch() -> None:
+def test_a_log_point_has_topic_creation_offsets_and_its_last_batch() -> None:
     log = leader_change(0) + batch(TOPICS[:2], 1, time_ms=100) + batch(TOPICS[2:], 3, epoch=2, time_ms=90)
     batches = list(whole_batches(log))
     point = replayed(batches, Until(offset=4))

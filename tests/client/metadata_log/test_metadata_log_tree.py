@@ -34,14 +34,14 @@ def config(name: str, value: str, resource: str = "orders") -> Event:
     return events.Config(resource_type=ConfigResourceType.TOPIC, resource_name=resource, name=name, value=value)
 
 
-def test_find_returns_the_value_at_a_path() -> None:
+def test_find_returns_the_value_at_a_path_of_the_metadata_tree() -> None:
     tree = tree_of(image(*ORDERS, config("retention.ms", "5")))
     assert find(tree, "topics/orders/partitions/0/isr") == [1, 2]
     assert find(tree, "/configs/topic/orders/retention.ms/") == "5"
     assert find(tree, "") is tree
 
 
-def test_find_handles_names_that_contain_slashes() -> None:
+def test_find_in_the_metadata_tree_accepts_names_that_contain_slashes() -> None:
     assert find({"topics": {"a/b": {"id": "x"}}}, "topics/a/b/id") == "x"
 
 
@@ -54,7 +54,9 @@ def test_find_handles_names_that_contain_slashes() -> None:
         ("brokers/1", "there is no 1; there are none"),
     ],
 )
-def test_an_unknown_path_is_an_error_that_names_its_existing_part(path: str, expected: str) -> None:
+def test_an_unknown_path_of_the_metadata_tree_is_an_error_that_names_its_existing_part(
+    path: str, expected: str
+) -> None:
     with pytest.raises(PathNotFound, match=expected):
         find(tree_of(image(*ORDERS)), path)
 
@@ -68,7 +70,7 @@ def test_secrets_are_hidden_in_the_metadata_tree() -> None:
     assert "geheim" not in str(tree)
 
 
-def test_differences_contain_only_changed_paths() -> None:
+def test_differences_of_two_metadata_trees_contain_only_the_changed_paths() -> None:
     old = image(*ORDERS, config("retention.ms", "5"))
     change = events.PartitionChange(topic_id=TOPIC_ID, partition_id=0, isr=(2,), leader=2)
     new = replay(old, [change, config("segment.ms", "9")], 9, 2)
@@ -85,12 +87,12 @@ def test_differences_contain_only_changed_paths() -> None:
     assert list(differences(tree_of(old), tree_of(old))) == []
 
 
-def test_an_added_topic_is_one_change() -> None:
+def test_an_added_topic_is_one_change_between_two_metadata_trees() -> None:
     paths = [one.path for one in differences(tree_of(image()), tree_of(image(*ORDERS)))]
     assert [path for path in paths if not path.startswith("cluster/")] == ["topics/orders"]
 
 
-def test_a_change_is_rendered_as_one_line() -> None:
+def test_a_change_between_two_metadata_trees_is_rendered_as_one_line() -> None:
     assert render_change(Change("a/isr", [1, 2], [2])) == "~ a/isr  [1,2] → [2]"
     assert render_change(Change("topics/t", None, {"id": "x", "partitions": {"0": {}, "1": {}}})) == (
         "+ topics/t  id=x  partitions: 2"
@@ -111,7 +113,7 @@ def test_a_metadata_tree_is_rendered_with_indentation() -> None:
     assert list(render([1, 2])) == ["[1,2]"]
 
 
-def test_every_non_empty_field_of_a_partition_is_shown() -> None:
+def test_the_metadata_tree_shows_every_non_empty_field_of_a_partition() -> None:
     quiet = PartitionState((1,), (1,), -1, 0, 0)
     assert quiet.elr == ()
     change = events.PartitionChange(topic_id=TOPIC_ID, partition_id=0, isr=(), leader=-1, elr=(1, 2))

@@ -13,7 +13,7 @@ from tests.chaos.judge.histories import HistoryBuilder, P, info_of, samples_of
 
 
 def besides(reported: HistoryBuilder) -> HistoryBuilder:
-    """Add to the history a successful send to another partition, and a final reader that reached the end of that
+    """Add a successful send to another partition to the history, and a final reader that reached the end of that
     partition. Return the history."""
     other = P._replace(partition=1)
     reported.send("producer-0/besides", 0, place=other)

@@ -29,8 +29,8 @@ JOB_SECONDS_MAX = 200
 RUN_MODULE = (
     "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
-"""Python code that runs a module like `python -m`, but does not import `kraft` merely because it is in the current
-folder."""
+"""Python code that runs a module like `python -m`, from a folder that becomes the last entry of sys.path. So a package
+that is installed or was shipped to the process is imported first."""
 
 
 @contextmanager

@@ -61,7 +61,9 @@ def test_find_java_with_java_home_ignores_path(tmp_path: Path) -> None:
     assert f"needs Java 17 or newer, but {old}/bin/java (JAVA_HOME is {old}) is Java 1.8.0_392" in str(refused.value)
 
 
-def test_find_java_without_any_java_tells_how_to_install_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_java_without_any_java_raises_an_error_that_explains_how_to_install_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kraft.client.spark.java._JAVA_FOLDER", tmp_path / "nothing")
     with pytest.raises(JavaMissing) as missing:
         find_java({"PATH": str(tmp_path)})

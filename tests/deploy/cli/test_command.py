@@ -24,7 +24,7 @@ main()
 TWO_CONTROLLERS = "1@a:1:AAAAAAAAAAAAAAAAAAAAAQ,2@b:2:AAAAAAAAAAAAAAAAAAAAAg"
 
 
-def test_status_shows_every_node(up: Command, home: Path) -> None:
+def test_kraft_status_shows_the_role_and_state_of_every_node(up: Command, home: Path) -> None:
     status = up.json("status")
     assert [(node["node"], node["roles"], node["state"]) for node in status["nodes"]] == [
         (101, ["controller"], "ready"),
@@ -58,7 +58,7 @@ def completed(kraft: Command, line: str) -> str:
         "groups reset-offsets g --topic",
     ],
 )
-def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
+def test_shell_completion_offers_the_names_of_the_clusters_topics(up: Command, verb: str) -> None:
     up.run("topics", "create", "complete-me", "--if-not-exists")
     assert completed(up, f"kraft {verb} compl") == "complete-me\n"
 
@@ -73,16 +73,16 @@ def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
         ("quorum remove-controller ", "101\n"),
     ],
 )
-def test_nodes_are_completed_from_the_cluster(up: Command, line: str, offered: str) -> None:
+def test_shell_completion_offers_the_ids_of_the_clusters_nodes(up: Command, line: str, offered: str) -> None:
     assert completed(up, f"kraft {line}") == offered
 
 
-def test_status_lists_all_clusters_that_were_started(up: Command, home: Path) -> None:
+def test_kraft_status_lists_all_clusters_that_this_user_has_started(up: Command, home: Path) -> None:
     (row,) = up.json("status", "--all")
     assert (row["data"], row["up"]) == (str(home / "data"), True)
 
 
-def test_a_node_is_killed_and_started(up: Command) -> None:
+def test_kraft_kill_ends_a_node_and_kraft_start_starts_it_again(up: Command) -> None:
     assert up.json("kill", "2")["done"] == "killed"
     assert "does not run" in up.run("kill", "2", code=4)
     shown, said = up.both("logdirs")
@@ -94,13 +94,13 @@ def test_a_node_is_killed_and_started(up: Command) -> None:
     assert "node 2 was not paused" in up.run("resume", "2")
 
 
-def test_logs_shows_the_lines_of_all_nodes(up: Command) -> None:
+def test_kraft_logs_shows_the_lines_of_all_nodes(up: Command) -> None:
     assert "the node starts" in up.run("logs", "1")
     lines = [json.loads(line) for line in up.run("logs", "--json").splitlines()]
     assert {line["node"] for line in lines} == {101, 1, 2}
 
 
-def test_log_dump_prints_files_as_text_and_as_json(up: Command, home: Path) -> None:
+def test_kraft_log_dump_prints_files_as_text_and_as_json(up: Command, home: Path) -> None:
     up.run("topics", "create", "dumped", "--partitions", "1", "--replication-factor", "2")
     up.run("produce", "dumped", text="hello\n")
     segment = home / "data" / "1" / "data" / "dumped-0" / "00000000000000000000.log"
@@ -115,7 +115,7 @@ def test_log_dump_prints_files_as_text_and_as_json(up: Command, home: Path) -> N
     assert "meta.properties" not in up.run("log", "dump", home / "data" / "1" / "data" / "dumped-0")
 
 
-def test_storage_info_shows_the_cluster_and_node_of_a_folder(up: Command, home: Path) -> None:
+def test_kraft_storage_info_shows_the_cluster_and_node_of_a_folder(up: Command, home: Path) -> None:
     config = home / "data" / "1" / "server.properties"
     (row,) = up.json("storage", "info", "--config", config)
     assert (row["state"], row["node_id"]) == ("formatted", 1)
@@ -123,13 +123,13 @@ def test_storage_info_shows_the_cluster_and_node_of_a_folder(up: Command, home: 
     assert up.json("storage", "format", "--config", config, "--cluster-id", row["cluster_id"], "--ignore-formatted")
 
 
-def test_a_second_up_on_one_folder_is_refused_with_advice(up: Command, home: Path) -> None:
+def test_a_second_kraft_up_on_one_folder_is_refused_with_advice(up: Command, home: Path) -> None:
     assert "kraft status" in up.spawn("up", "--data", home / "data", "--background", code=1)
     said = up.run("up", "--data", home / "data", "--brokers", "7", code=2)
     assert "has brokers=2, not 7" in said
 
 
-def test_a_failed_up_keeps_its_logs_and_does_not_become_the_default_cluster(up: Command, home: Path) -> None:
+def test_a_failed_kraft_up_keeps_its_logs_and_does_not_become_the_default_cluster(up: Command, home: Path) -> None:
     port = str(free_port(ClusterLayout(combined=1)))
     bad = ("--combined", "1", "--port", port, "--set", "log.dirs=/proc/nowhere", "--background")
     assert "node 1 did not start: " in up.spawn("up", "--data", home / "bad", *bad, code=1)
@@ -146,7 +146,7 @@ def test_a_command_on_a_stopped_cluster_shows_how_to_start_it(kraft: Command, tm
     assert kraft.json("status", "--data", folder.path)["up"] is False
 
 
-def test_relative_log_directories_start_at_the_working_directory(
+def test_relative_log_directories_are_resolved_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -159,7 +159,7 @@ def test_relative_log_directories_start_at_the_working_directory(
     assert config.metadata_log_dir == f"{tmp_path}/data"
 
 
-def test_storage_format_formats_a_directory_only_once(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_storage_format_formats_a_directory_only_once(kraft: Command, tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(
         "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://127.0.0.1:9193\n"
@@ -251,18 +251,18 @@ def test_storage_format_formats_a_directory_only_once(kraft: Command, tmp_path: 
         (("quorum", "--json", "add-controller", "--config", "/nowhere"), 2, "--json stands before add-controller"),
     ],
 )
-def test_impossible_requests_are_refused_with_the_reason(
+def test_impossible_kraft_commands_are_refused_with_the_reason(
     kraft: Command, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     assert expected in kraft.run(*arguments, code=code)
 
 
-def test_the_kraft_process_prints_the_same_messages(kraft: Command) -> None:
+def test_kraft_run_as_a_process_prints_its_advice_and_its_help(kraft: Command) -> None:
     assert "start one with kraft up" in kraft.spawn("status", code=4)
     assert "Start a cluster on this machine" in kraft.spawn("--help")
 
 
-def test_log_dump_of_an_unknown_file_kind_is_refused(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_log_dump_of_an_unknown_file_kind_is_refused(kraft: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     assert "not a file that kraft writes" in kraft.run("log", "dump", tmp_path / "thesis.tex", code=2)
 
@@ -272,7 +272,7 @@ def test_a_setting_without_effect_is_warned_of(kraft: Command, tmp_path: Path) -
     assert "background.threads has no effect: " in said
 
 
-def test_help_has_the_short_option_h(kraft: Command) -> None:
+def test_the_option_h_prints_the_help_of_a_kraft_command(kraft: Command) -> None:
     assert kraft.run("-h") == kraft.run("--help")
     assert kraft.run("topics", "list", "-h") == kraft.run("topics", "list", "--help")
 

@@ -68,7 +68,7 @@ def test_a_name_that_is_not_utf_8_is_refused_with_its_bytes_escaped(up: Command,
     assert said == "kraft: na\\xffme: not UTF-8, but names in a cluster must be\n"
 
 
-def test_produce_sends_whole_files_as_records(up: Command, tmp_path: Path) -> None:
+def test_kraft_produce_sends_whole_files_as_records(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "files", "--partitions", "1")
     (tmp_path / "a").write_text("one\ntwo")
     up.run("produce", "files", "--file", tmp_path / "a")
@@ -85,7 +85,7 @@ def test_client_settings_come_from_a_file_and_from_the_command_line(up: Command,
     assert "did you mean" in up.run("produce", "set", "-X", "linger.mss=1", text="x\n", code=2)
 
 
-def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> None:
+def test_kraft_groups_describes_resets_and_deletes_a_group(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "read", "--partitions", "2")
     up.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
     plan = tmp_path / "plan.csv"
@@ -114,7 +114,7 @@ def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> 
     assert "see kraft groups list" in up.run("groups", "describe", "readers", code=4)
 
 
-def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -> None:
+def test_kraft_groups_shows_a_member_with_its_partitions_and_removes_it(up: Command) -> None:
     up.run("topics", "create", "joined", "--partitions", "2")
     up.run("produce", "joined", text="1\n")
     settings = {"group.id": "team", "client.id": "me", "auto.offset.reset": "earliest"}
@@ -144,7 +144,7 @@ def test_removing_all_members_of_an_empty_group_succeeds(up: Command) -> None:
     assert "(members: none)" in up.run("groups", "remove-members", "deserted", "--member", "x", code=1)
 
 
-def test_a_reset_of_all_groups_is_shown_without_execute_and_done_with_it(up: Command) -> None:
+def test_an_offset_reset_of_all_groups_is_only_shown_without_execute_and_carried_out_with_execute(up: Command) -> None:
     up.run("topics", "create", "everybodys", "--partitions", "1")
     up.run("produce", "everybodys", text="1\n2\n")
     for group in ("all-1", "all-2"):
@@ -205,7 +205,7 @@ def test_a_group_without_commits_is_not_reported_with_lag_0(up: Command) -> None
         member.close()
 
 
-def test_a_transactional_producer_of_librdkafka_is_fenced_by_the_next_one(up: Command) -> None:
+def test_a_transactional_producer_of_librdkafka_is_fenced_by_the_next_producer_with_its_id(up: Command) -> None:
     up.run("topics", "create", "fenced", "--partitions", "1")
     settings = {"bootstrap.servers": up.json("status")["bootstrap"], "transactional.id": "t", "log_level": 0}
     first = Producer(settings)
@@ -219,7 +219,7 @@ def test_a_transactional_producer_of_librdkafka_is_fenced_by_the_next_one(up: Co
     assert problem.code() == KafkaError._FENCED
 
 
-def test_ctrl_c_ends_consume_without_a_message(up: Command) -> None:
+def test_ctrl_c_ends_kraft_consume_without_a_message(up: Command) -> None:
     up.run("topics", "create", "endless", "--partitions", "1")
     up.run("produce", "endless", text="1\n")
     with up.start("consume", "endless", "--follow") as reader:
@@ -243,7 +243,7 @@ def test_a_group_member_leaves_its_group_on_sigterm(up: Command) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_perf_deletes_its_topic_when_it_is_terminated(up: Command, number: signal.Signals) -> None:
+def test_kraft_perf_deletes_its_topic_when_it_is_terminated(up: Command, number: signal.Signals) -> None:
     with up.start("perf", "produce", "-n", "100000000") as sender:
         while not (topics := up.json("topics", "list", "kraft-perf")):
             assert sender.poll() is None
@@ -284,7 +284,7 @@ def test_a_group_member_whose_pager_has_ended_leaves_its_group_silently(up: Comm
     assert up.json("groups", "members", "quitters") == []
 
 
-def test_consume_ends_with_success_when_the_reader_of_its_output_ends(up: Command) -> None:
+def test_kraft_consume_ends_with_success_when_the_reader_of_its_output_ends(up: Command) -> None:
     up.run("topics", "create", "many", "--partitions", "1")
     up.run("produce", "many", text="".join(f"{number:0999}\n" for number in range(1_000)))
     for verb in (("consume", "many"), ("consume", "many", "--json")):
@@ -297,7 +297,7 @@ def test_consume_ends_with_success_when_the_reader_of_its_output_ends(up: Comman
             assert reader.stderr.read() == ""
 
 
-def test_a_group_continues_at_its_committed_offsets(up: Command) -> None:
+def test_kraft_consume_as_a_group_member_continues_at_the_committed_offsets(up: Command) -> None:
     up.run("topics", "create", "shared", "--partitions", "1")
     up.run("produce", "shared", text="1\n2\n3\n")
     read = ("consume", "shared", "--group", "goers", "-n")
@@ -307,7 +307,7 @@ def test_a_group_continues_at_its_committed_offsets(up: Command) -> None:
     assert "see kraft groups reset-offsets" in up.run(*read, "1", "--offset", "5", code=2)
 
 
-def test_a_new_group_starts_at_auto_offset_reset_unless_offset_is_given(up: Command) -> None:
+def test_kraft_consume_in_a_new_group_starts_at_auto_offset_reset_unless_offset_is_given(up: Command) -> None:
     up.run("topics", "create", "begun", "--partitions", "1")
     up.run("produce", "begun", "--timestamp", "-2h", text="old\n")
     up.run("produce", "begun", text="new\n")
@@ -317,13 +317,13 @@ def test_a_new_group_starts_at_auto_offset_reset_unless_offset_is_given(up: Comm
     assert "such as by_duration:PT1H30M" in up.run(*recent, "none", "-X", "auto.offset.reset=by_duration:1h", code=2)
 
 
-def test_produce_reports_a_topic_that_the_brokers_created(up: Command) -> None:
+def test_kraft_produce_reports_a_topic_that_the_brokers_created(up: Command) -> None:
     assert up.run("produce", "mistyped", text="x\n").startswith("1 record sent to mistyped (topic created")
     assert up.run("produce", "mistyped", text="x\n") == "1 record sent to mistyped\n"
     assert up.run("produce", "never", text="") == "0 records sent to never\n"
 
 
-def test_produce_reports_the_records_sent_before_an_invalid_line(up: Command) -> None:
+def test_kraft_produce_reports_the_number_of_records_sent_before_an_invalid_line(up: Command) -> None:
     up.run("topics", "create", "lines", "--partitions", "1")
     said = up.run("produce", "lines", "--key-separator", ":", text="a:1\nb:2\nnone\nc:3\n", code=2)
     assert "line 3: no ':' between key and value: b'none'; 2 records sent to lines before it" in said

@@ -12,7 +12,7 @@ import pytest
 from tests.stages.kraft_command import Command
 
 
-def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
+def test_kraft_topics_creates_describes_extends_and_deletes_a_topic(up: Command) -> None:
     created = up.json("topics", "create", "life", "--replication-factor", "2", "--config", "retention.ms=1000")
     assert created == {"topic": "life", "created": True, "partitions": 2, "replication_factor": 2}
     described = up.json("topics", "describe", "life")
@@ -51,7 +51,7 @@ def test_creating_an_existing_topic_is_refused(up: Command) -> None:
     assert "is there already" in up.run("topics", "create", "twice", "--if-not-exists")
 
 
-def test_json_output_distinguishes_validated_changes_from_done_ones(up: Command) -> None:
+def test_json_output_distinguishes_changes_that_were_only_validated_from_changes_that_were_made(up: Command) -> None:
     assert up.json("topics", "create", "perhaps", "--validate-only")["created"] is False
     assert up.json("topics", "list", "perhaps") == []
     assert up.json("topics", "create", "perhaps")["created"] is True
@@ -62,7 +62,7 @@ def test_json_output_distinguishes_validated_changes_from_done_ones(up: Command)
     assert up.json(*change) == {"changed": ["retention.ms"]}
 
 
-def test_partitions_list_shows_the_offsets_of_chosen_partitions(up: Command) -> None:
+def test_kraft_partitions_list_shows_the_offsets_of_chosen_partitions(up: Command) -> None:
     up.run("topics", "create", "parts", "--replica-assignment", "1:2,2:1,1:2")
     up.run("produce", "parts", "--partition", "1", "--timestamp", "5000", text="a\nb\n")
     rows = up.json("partitions", "list", "parts:1-2")
@@ -76,7 +76,7 @@ def test_partitions_list_shows_the_offsets_of_chosen_partitions(up: Command) -> 
     assert [row["partition"] for row in up.json("partitions", "producers", "parts")] == [1]
 
 
-def test_delete_records_deletes_from_all_named_partitions_or_from_none(up: Command) -> None:
+def test_kraft_partitions_delete_records_deletes_from_all_named_partitions_or_from_none(up: Command) -> None:
     up.run("topics", "create", "uneven", "--partitions", "2")
     up.run("produce", "uneven", "--partition", "0", text="a\nb\nc\n")
     up.run("produce", "uneven", "--partition", "1", text="a\n")
@@ -87,7 +87,7 @@ def test_delete_records_deletes_from_all_named_partitions_or_from_none(up: Comma
     assert [row["first_offset"] for row in up.json("partitions", "list", "uneven")] == [0, 0]
 
 
-def test_describe_finds_partitions_under_or_at_min_isr(up: Command) -> None:
+def test_kraft_topics_describe_finds_partitions_under_or_at_min_isr(up: Command) -> None:
     for name, replicas, least in (("under", "1", 2), ("at", "1:2", 2), ("over", "1:2", 1)):
         up.run("topics", "create", name, "--replica-assignment", replicas, "--config", f"min.insync.replicas={least}")
     for name in ("under", "at"):
@@ -145,7 +145,7 @@ def test_commands_show_the_partitions_affected_by_a_down_broker(one_broker_short
     ]
 
 
-def test_reassign_execute_moves_replicas_as_planned(up: Command, tmp_path: Path) -> None:
+def test_kraft_partitions_reassign_execute_moves_replicas_as_planned(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
     up.run("produce", "movable", text="a\nb\n")
     back, there = tmp_path / "back.json", tmp_path / "there.json"
@@ -164,7 +164,7 @@ def test_reassign_execute_moves_replicas_as_planned(up: Command, tmp_path: Path)
     )
 
 
-def test_reassign_waits_for_accepted_moves_if_another_is_refused(up: Command, tmp_path: Path) -> None:
+def test_reassign_execute_waits_for_the_accepted_moves_if_another_move_is_refused(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "half", "--replica-assignment", "1,1")
     plan = tmp_path / "plan.json"
     rows = [{"topic": "half", "partition": 0, "replicas": [2]}, {"topic": "half", "partition": 1, "replicas": [1, 2]}]
@@ -196,14 +196,14 @@ def test_kraft_cluster_shows_all_nodes_in_one_view_and_logdirs_shows_log_directo
     assert "FREE" in up.run("logdirs", "--broker", "1")
 
 
-def test_logdirs_shows_only_the_replicas_of_one_topic_as_table_and_json(up: Command) -> None:
+def test_kraft_logdirs_shows_only_the_replicas_of_one_topic_as_table_and_json(up: Command) -> None:
     up.run("topics", "create", "this", "that", "--partitions", "1")
     found = up.json("logdirs", "--topic", "this")
     assert {part["topic"] for row in found for part in row["replicas"]} == {"this"}
     assert "that" not in up.run("logdirs", "--topic", "this").split()
 
 
-def test_logdirs_of_a_missing_topic_is_an_error(up: Command) -> None:
+def test_kraft_logdirs_of_a_missing_topic_is_an_error(up: Command) -> None:
     said = up.run("logdirs", "--topic", "typo", code=4)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in said
     assert "see kraft topics list" in said
@@ -212,7 +212,7 @@ def test_logdirs_of_a_missing_topic_is_an_error(up: Command) -> None:
     assert "on-one" not in up.run("logdirs", "--topic", "on-one", "--broker", "2")
 
 
-def test_metadata_show_prints_past_states(up: Command, home: Path) -> None:
+def test_kraft_metadata_show_prints_past_states_of_the_metadata(up: Command, home: Path) -> None:
     folder = ("--folder", home / "data")
     up.run("topics", "create", "history", "--partitions", "1")
     up.run("topics", "delete", "history")
@@ -229,7 +229,7 @@ def test_metadata_show_prints_past_states(up: Command, home: Path) -> None:
     assert "RegisterBroker broker_id=1" in up.run("metadata", "events", *folder, "--to", before)
 
 
-def test_metadata_read_from_the_cluster_and_from_a_folder_is_the_same(up: Command, home: Path) -> None:
+def test_kraft_metadata_show_prints_the_same_from_the_cluster_and_from_a_nodes_folder(up: Command, home: Path) -> None:
     up.run("topics", "create", "told", "--partitions", "1")
     from_cluster = up.json("metadata", "show", "topics/told")
     assert from_cluster == up.json("metadata", "show", "topics/told", "--folder", home / "data")
@@ -238,7 +238,7 @@ def test_metadata_read_from_the_cluster_and_from_a_folder_is_the_same(up: Comman
     assert [change["path"] for change in up.json("metadata", "diff", offset)["changes"]] == ["topics/told"]
 
 
-def test_metadata_events_follow_prints_new_events(up: Command) -> None:
+def test_kraft_metadata_events_with_follow_prints_new_events(up: Command) -> None:
     up.run("topics", "create", "live", "--partitions", "1")
     offset = str(up.json("metadata", "show", "cluster")["offset"])
     with up.watch("metadata", "events", "--from", offset, "--follow", "--json") as events:
@@ -251,7 +251,7 @@ def test_metadata_events_follow_prints_new_events(up: Command) -> None:
             pass
 
 
-def test_perf_deletes_the_topic_that_it_created(up: Command) -> None:
+def test_kraft_perf_deletes_the_topic_that_it_created(up: Command) -> None:
     for test in ("produce", "consume", "e2e"):
         measured = up.json("perf", test, "--records", "50", "--record-size", "10")
         assert measured["records"] == 50
@@ -273,7 +273,7 @@ def settings_when(up: Command, is_due: Callable[[dict[str, Any]], bool], *option
     return by_key(up.json_when(lambda rows: is_due(by_key(rows)), *describe))
 
 
-def test_settings_are_shown_with_their_source_and_changed(up: Command) -> None:
+def test_kraft_configs_shows_settings_with_their_source_and_changes_them(up: Command) -> None:
     up.run("topics", "create", "settings")
     up.run("configs", "alter", "--topic", "settings", "--set", "retention.ms=5", "--append", "cleanup.policy=compact")
     shown = settings_when(up, lambda shown: shown["retention.ms"]["value"] == "5")
@@ -292,7 +292,7 @@ def test_settings_are_shown_with_their_source_and_changed(up: Command) -> None:
         assert expected in up.run(*strange, code=1)
 
 
-def test_brokers_and_quorum_are_shown(up: Command) -> None:
+def test_kraft_brokers_and_kraft_quorum_show_the_active_nodes_and_their_roles(up: Command) -> None:
     up.json_when(are_active, "brokers")
     quorum = up.json("quorum")
     assert quorum["leader"] == 101
@@ -300,7 +300,7 @@ def test_brokers_and_quorum_are_shown(up: Command) -> None:
     assert "HIGH" not in up.run("quorum")
 
 
-def test_quorum_describe_is_the_same_as_quorum(up: Command) -> None:
+def test_kraft_quorum_describe_prints_the_same_as_kraft_quorum(up: Command) -> None:
     described, shown = up.json("quorum", "describe"), up.json("quorum")
     assert described.keys() == shown.keys()
     assert {row["node"]: row["role"] for row in described["replicas"]} == {
@@ -309,14 +309,14 @@ def test_quorum_describe_is_the_same_as_quorum(up: Command) -> None:
     assert up.run("quorum", "describe").startswith("leader 101  epoch ")
 
 
-def test_apis_shows_the_requests_that_a_broker_supports(up: Command) -> None:
+def test_kraft_apis_shows_the_requests_that_a_broker_supports(up: Command) -> None:
     rows = {row["api"]: row for row in up.json("apis", "--broker", "2")}
     assert (rows["Metadata"]["key"], rows["Metadata"]["min_version"]) == (3, 0)
     assert rows["Metadata"]["newest_common"] == rows["Metadata"]["max_version"]
     assert len(rows) > 20
 
 
-def test_features_are_shown_and_changed_within_the_supported_levels(up: Command) -> None:
+def test_kraft_features_shows_levels_and_changes_them_within_the_supported_range(up: Command) -> None:
     (version,) = [row for row in up.json("features", "describe") if row["feature"] == "metadata.version"]
     same = f"metadata.version={version['level']}"
     assert "could be changed" in up.run("features", "upgrade", same, "--validate-only")

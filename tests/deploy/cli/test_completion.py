@@ -25,7 +25,7 @@ def complete(line: str, tmp_path: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_commands_and_options_are_completed(tmp_path: Path) -> None:
+def test_shell_completion_offers_commands_and_options(tmp_path: Path) -> None:
     assert complete("kraft to", tmp_path) == ["topics"]
     assert "reset-offsets" in complete("kraft groups ", tmp_path)
     assert complete("kraft topics describe --unav", tmp_path) == ["--unavailable"]
@@ -51,7 +51,9 @@ def test_without_a_cluster_completion_offers_no_names_and_prints_nothing(tmp_pat
         ("consume t -X group.i", ["group.instance.id="]),
     ],
 )
-def test_values_that_are_known_without_a_cluster_are_completed(tmp_path: Path, line: str, offered: list[str]) -> None:
+def test_shell_completion_offers_fixed_values_of_options_without_a_cluster(
+    tmp_path: Path, line: str, offered: list[str]
+) -> None:
     assert complete(f"kraft {line}", tmp_path) == offered
 
 
@@ -70,11 +72,13 @@ def test_values_that_are_known_without_a_cluster_are_completed(tmp_path: Path, l
         ("configs alter --set retention.m", []),
     ],
 )
-def test_completed_setting_keys_fit_the_named_topic_or_broker(tmp_path: Path, line: str, offered: list[str]) -> None:
+def test_shell_completion_offers_only_setting_keys_of_the_named_topic_or_broker(
+    tmp_path: Path, line: str, offered: list[str]
+) -> None:
     assert sorted(complete(f"kraft {line}", tmp_path)) == offered
 
 
-def test_the_nodes_of_a_local_cluster_are_completed(tmp_path: Path) -> None:
+def test_shell_completion_offers_the_nodes_of_a_stopped_local_cluster(tmp_path: Path) -> None:
     ClusterFolder(tmp_path / "here").create(ClusterLayout(controllers=1, brokers=2), "AAAAAAAAAAAAAAAAAAAAAQ")
     assert complete(f"kraft kill --data {tmp_path}/here ", tmp_path) == ["101", "1", "2"]
     assert complete(f"kraft fault link --data {tmp_path}/here 1 10", tmp_path) == ["101"]
@@ -83,7 +87,7 @@ def test_the_nodes_of_a_local_cluster_are_completed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_each_shell(tmp_path: Path, shell: str) -> None:
+def test_kraft_completion_prints_a_script_for_each_shell(tmp_path: Path, shell: str) -> None:
     script = Command(tmp_path).run("completion", shell)
     assert f"_KRAFT_COMPLETE=complete_{shell}" in script
     assert "kraft" in script

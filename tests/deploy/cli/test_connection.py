@@ -71,7 +71,7 @@ def test_a_properties_file_that_is_not_text_is_refused_by_name(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("entry", ["acks", "=all", " = "])
-def test_a_client_setting_must_be_key_equals_value(entry: str) -> None:
+def test_a_client_setting_on_the_command_line_must_have_the_form_key_equals_value(entry: str) -> None:
     with pytest.raises(CommandFailed, match="expected KEY=VALUE"):
         pair(entry, "-X")
 

@@ -62,7 +62,7 @@ def run_with_closed(stream: int, tmp_path: Path, *arguments: str) -> subprocess.
         (CommandFailed("said already", code=7), 7),
     ],
 )
-def test_each_kind_of_failure_has_its_exit_code(failure: Exception, code: int) -> None:
+def test_each_kind_of_command_failure_gives_its_exit_code(failure: Exception, code: int) -> None:
     told = to_command_failed(failure)
     assert told is not None
     assert told.code == code
@@ -142,7 +142,7 @@ def test_configs_keys_lists_all_keys_or_those_that_match_a_regular_expression(tm
     assert "startingOffsets" in {row["option"] for row in kraft.json("spark", "options")}
 
 
-def test_storage_random_uuid_prints_an_id_that_format_accepts(tmp_path: Path) -> None:
+def test_kraft_storage_random_uuid_prints_an_id_that_kraft_storage_format_accepts(tmp_path: Path) -> None:
     kraft = Command(tmp_path)
     drawn = kraft.run("storage", "random-uuid").strip()
     assert is_cluster_id(drawn)

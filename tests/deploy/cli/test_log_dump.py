@@ -49,7 +49,7 @@ def test_a_dumped_metadata_log_holds_no_secret(tmp_path: Path) -> None:
     assert "geheim" not in str(rows)
 
 
-def test_log_dump_reports_an_unparsable_batch_and_shows_the_batches_after_it(tmp_path: Path) -> None:
+def test_kraft_log_dump_reports_an_unparsable_batch_and_shows_the_batches_after_it(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020}.log"
     bad = encode_batch([Record(0, 1, None, b"bad")])
     bad[BATCH_HEADER_BYTES] = 0x7F
@@ -61,7 +61,7 @@ def test_log_dump_reports_an_unparsable_batch_and_shows_the_batches_after_it(tmp
     assert rows[3]["value"] == "good"
 
 
-def test_log_dump_fails_on_damage_and_refuses_files_that_are_not_logs(tmp_path: Path) -> None:
+def test_kraft_log_dump_fails_on_damage_and_refuses_files_that_are_not_logs(tmp_path: Path) -> None:
     kraft, folder = Command(tmp_path / "state"), tmp_path / "t-0"
     folder.mkdir()
     for name in ("zygote.log", "zygote.log.1"):
@@ -79,7 +79,7 @@ def test_log_dump_fails_on_damage_and_refuses_files_that_are_not_logs(tmp_path: 
     assert "damage position=" in kraft.printed("log", "dump", folder, code=1)
 
 
-def test_log_dump_shows_the_batches_after_one_whose_records_contradict_its_header(tmp_path: Path) -> None:
+def test_kraft_log_dump_shows_the_batches_after_a_batch_whose_records_contradict_its_header(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     folder.mkdir()
     path = folder / f"{0:020}.log"

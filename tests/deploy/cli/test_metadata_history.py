@@ -90,7 +90,7 @@ def test_metadata_events_with_follow_start_at_the_end_by_default(
     assert began == [6]
 
 
-def test_ids_are_shown_in_kafkas_base64_form(folder: Path) -> None:
+def test_kraft_metadata_shows_topic_ids_in_kafkas_base64_form(folder: Path) -> None:
     shown = CliRunner().invoke(app, ["show", "topics/a/id", "--folder", str(folder)]).output.strip()
     listed = CliRunner().invoke(app, ["events", "--folder", str(folder)]).output
     assert decode_uuid(shown) is not None

@@ -40,23 +40,25 @@ def test_a_drained_brokers_replica_goes_to_another_rack_and_no_other_replica_mov
     assert plan_without(1, {("t", 0): (1, 2), ("t", 1): (2, 4)}, racks) == {("t", 0): (3, 2)}
 
 
-def test_drained_replicas_are_spread_by_load() -> None:
+def test_the_replicas_of_a_drained_broker_go_to_the_brokers_with_the_fewest_replicas() -> None:
     current = {("t", index): (1,) for index in range(4)}
     plan = plan_without(1, current, {2: None, 3: None})
     assert sorted(plan.values()) == [(2,), (2,), (3,), (3,)]
 
 
-def test_a_drain_without_a_free_broker_is_refused() -> None:
+def test_a_drain_without_another_broker_for_a_replica_is_refused() -> None:
     with pytest.raises(ValueError, match="t-0 has 2 replicas"):
         plan_without(1, {("t", 0): (1, 2)}, {2: None})
 
 
-def test_draining_a_broker_without_replicas_reports_that(capsys: pytest.CaptureFixture[str]) -> None:
+def test_draining_a_broker_without_replicas_prints_that_there_is_nothing_to_move(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _show_plan(decide_drain(4, [partition(0, 1, 2)], {}, {1: None, 2: None}), as_json=False)
     assert capsys.readouterr().out == "broker 4 has no replicas: nothing to move\n"
 
 
-def test_a_drain_continues_moves_in_progress() -> None:
+def test_a_drain_plan_keeps_the_targets_of_moves_that_are_in_progress() -> None:
     running = {("t", 0): Reassignment((1, 2, 3), (3,), (1,))}
     plan = decide_drain(1, [partition(0, 1, 2, 3), partition(1, 1, 2), partition(2, 2, 3)], running, {2: None, 3: None})
     assert plan.running == {("t", 0)}

@@ -9,7 +9,7 @@ from kraft.deploy.cli import output
 from kraft.deploy.cli.output import plain, plural, print_table, progress, show, size
 
 
-def test_a_table_aligns_numbers_right_and_text_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_table_aligns_numbers_right_and_text_left(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["name", "big_number", "list"], [("a", 1, [1, 2]), ("longer", None, []), ("c", 100, (3,))])
     assert capsys.readouterr().out == (
         "NAME    BIG NUMBER  LIST\na                1  1,2\nlonger           -  -\nc              100  3\n"
@@ -47,7 +47,7 @@ def test_every_kind_of_value_can_be_printed_as_json() -> None:
     assert plain({1: (b"\xff", {3, 2}), "x": 1.5}) == {"1": ["\\xff", [2, 3]], "x": 1.5}
 
 
-def test_counts_and_sizes_are_formatted_for_people() -> None:
+def test_kraft_commands_print_counts_with_their_noun_and_sizes_with_a_unit() -> None:
     assert [plural(1, "record"), plural(1200, "record")] == ["1 record", "1,200 records"]
     assert [size(one) for one in (None, 0, 1023, 1536, 5 * 2**30, 2**52)] == [
         None,

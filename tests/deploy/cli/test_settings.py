@@ -32,7 +32,7 @@ def test_configs_alter_leaves_unknown_keys_to_the_cluster(capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
-def test_settings_of_one_node_are_distinguished_from_those_of_all() -> None:
+def test_set_options_for_one_node_are_distinguished_from_set_options_for_all_nodes() -> None:
     entries = ["num.partitions=3", "2:num.partitions=9", "2:broker.rack=a=b", "101:log.retention.ms=5"]
     assert _settings_of_nodes(entries) == (
         {"num.partitions": "3"},

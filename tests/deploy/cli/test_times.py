@@ -64,7 +64,7 @@ def test_a_time_is_shown_in_utc_with_milliseconds_and_parses_back() -> None:
 
 
 @pytest.mark.parametrize("year", ["1999", "2026"])
-def test_a_year_alone_is_not_parsed_as_milliseconds(year: str) -> None:
+def test_a_year_without_month_and_day_is_refused_with_the_text_to_write_instead(year: str) -> None:
     with pytest.raises(CommandFailed, match=f"write {year}-01-01"):
         parse_time_ms(year, NOW_MS)
     assert parse_time_ms(f"{year}-01-01", NOW_MS) > 0

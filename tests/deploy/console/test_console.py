@@ -68,7 +68,7 @@ def test_console_pages_show_the_cluster(console: Console) -> None:
         assert (status, text in shown) == (404, True), path
 
 
-def test_every_link_on_the_page_of_a_controller_works(console: Console) -> None:
+def test_every_link_on_the_console_page_of_a_controller_works(console: Console) -> None:
     listener = re.search(r"Listener CONTROLLER</dt><dd>([\d.:]+)<", console.page("/nodes/101"))
     assert listener
     assert f"<td>{listener.group(1)}</td>" in console.page("/nodes")
@@ -103,7 +103,7 @@ def test_the_console_resets_a_group_exactly_as_the_shown_plan(console: Console) 
     assert console.get("/group/reset?id=billing%2Feu&to=nowhere")[0] == 400
 
 
-def test_a_topic_is_created_grown_moved_and_deleted(console: Console) -> None:
+def test_console_forms_create_extend_move_and_delete_a_topic(console: Console) -> None:
     assert console.post("/topics", name="fresh", partitions="1", replication_factor="1")[0] == 303
     assert console.post("/topics/fresh/partitions", count="2")[0] == 303
     console.wait("/topics/fresh", lambda text: 'href="/topics/fresh/1"' in text)
@@ -165,7 +165,7 @@ def test_without_an_address_the_console_shows_the_local_cluster_with_its_folder(
 
 
 @pytest.mark.slow
-def test_up_with_a_console_prints_its_address(tmp_path: Path) -> None:
+def test_kraft_up_with_a_console_prints_the_address_of_the_console(tmp_path: Path) -> None:
     command = Command(tmp_path / "state")
     options = ("--console", "--allow-changes", "--fault-control", "--json")
     with command.watch("up", "--combined", "1", "--port", "0", *options) as lines:
@@ -181,7 +181,7 @@ def test_up_with_a_console_prints_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_console_of_up_ends_when_the_command_is_killed(tmp_path: Path) -> None:
+def test_the_console_of_kraft_up_ends_when_the_command_is_killed(tmp_path: Path) -> None:
     command = Command(tmp_path / "state")
     with command.start("up", "--combined", "1", "--port", "0", "--console", "--json") as process:
         assert process.stdout is not None

@@ -52,7 +52,7 @@ async def test_a_read_only_console_refuses_changes() -> None:
     assert "--allow-changes" in answer.text
 
 
-async def test_the_guard_checks_every_method_that_is_not_read_only() -> None:
+async def test_the_guard_of_a_read_only_console_refuses_a_delete_request() -> None:
     assert (await ask(guarded(allow_changes=False), "DELETE", "/", headers=OWN)).status == 403
 
 
@@ -88,7 +88,7 @@ async def test_every_route_that_changes_something_is_refused_without_a_token() -
         assert (await ask(app, "POST", path, form={"token": "guessed"}, headers=OWN)).status == 403, path
 
 
-async def test_console_sections_have_distinct_paths() -> None:
+async def test_no_two_console_routes_have_the_same_path_and_method() -> None:
     names = [one.module for one in SECTIONS] + list(PARTS)
     assert len(names) == len(set(names))
     app = make_app(plain_settings("127.0.0.1:1"))
@@ -96,7 +96,7 @@ async def test_console_sections_have_distinct_paths() -> None:
     assert len(paths) == len(set(paths))
 
 
-def test_host_name_removes_the_port() -> None:
+def test_the_name_in_a_host_header_is_read_without_its_port() -> None:
     assert [host_name(one) for one in ("a:1", "a", "[::1]:80", "[::1]")] == ["a", "a", "[::1]", "[::1]"]
     assert [is_loopback(one) for one in ("127.0.0.9", "[::1]", "LOCALHOST", "10.0.0.1", "")] == [
         True, True, True, False, False,

@@ -128,7 +128,7 @@ def test_keyboard_shortcuts_find_a_topic_and_skip_to_the_content(browser: Browse
     browser.wait("location.pathname === '/topics/orders'")
 
 
-def test_a_setting_is_changed_by_a_form_in_a_browser(browser: Browser) -> None:
+def test_submitting_the_settings_form_in_a_browser_changes_the_setting(browser: Browser) -> None:
     browser.open("/topics/orders/configs?edit=retention.ms&show=all")
     browser.run("document.querySelector('input[name=value]').value = '777000'")
     browser.run("document.querySelector('button[value=set]').click()")

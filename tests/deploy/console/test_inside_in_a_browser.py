@@ -61,7 +61,7 @@ def test_console_pages_of_a_local_cluster_log_no_error_and_the_history_slider_mo
     WebDriverWait(browser.driver, 10).until(lambda _: "at=4" in browser.driver.current_url)
 
 
-def test_the_fault_strip_shows_a_broker_that_is_killed_and_started_by_forms(browser: Browser) -> None:
+def test_the_strip_of_the_fault_board_shows_a_broker_that_forms_killed_and_started(browser: Browser) -> None:
     whole = "document.querySelectorAll('#strip .cell.whole').length"
     browser.open("/faults")
     browser.wait(f"{whole} >= 2")
@@ -81,7 +81,7 @@ def test_the_fault_strip_shows_a_broker_that_is_killed_and_started_by_forms(brow
     assert browser.driver.get_log("browser") == []
 
 
-def test_links_are_cut_and_healed_and_a_node_paused_by_forms(browser: Browser, cluster: LocalCluster) -> None:
+def test_console_forms_cut_and_heal_links_and_pause_a_node(browser: Browser, cluster: LocalCluster) -> None:
     browser.open("/faults")
     submit(browser, "cut", 2)
     browser.wait("[...document.querySelectorAll('.tag.warning')].some((it) => it.textContent.includes(': hang'))")

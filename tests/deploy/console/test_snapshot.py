@@ -168,7 +168,7 @@ def test_a_move_row_shows_the_share_of_bytes_copied() -> None:
     assert move_row("t", 0, move, {}).share is None
 
 
-def test_metrics_of_a_node_become_values_and_rates() -> None:
+def test_the_console_shows_a_nodes_metrics_as_values_or_as_rates_per_second() -> None:
     text = """# TYPE x gauge
 kafka_server_replicamanager_partitioncount 12.0
 kafka_server_brokertopicmetrics_bytesinpersec_total 1000.0
@@ -195,7 +195,7 @@ def test_a_sparkline_stays_within_its_box_and_escapes_its_label() -> None:
     assert "polyline" not in sparkline([], label="none")
 
 
-def test_console_values_are_formatted_for_people() -> None:
+def test_the_console_shows_numbers_sizes_metrics_ids_and_times_in_readable_form() -> None:
     assert [number(one) for one in (None, 1234567, 0.5, 1234.5)] == ["–", "1,234,567", "0.50", "1,234"]
     shown = [metric(*one) for one in ((2048.0, "Bytes in"), (2048.0, "Memory"), (0.014, "CPU"), (6.8, "Produce p99"))]
     assert shown == ["2.0 KiB/s", "2.0 KiB", "1% of a core", "6.80 ms"]
@@ -218,7 +218,7 @@ def test_console_values_are_formatted_for_people() -> None:
     ("costs_s", "pause"),
     [((0.01,), 2.0), ((0.5,), 5.0), ((4.0,), 10.0), ((), 2.0), ((0.1, 3.9, 0.1, 3.9), 2.0)],
 )
-def test_the_pause_after_a_round_is_ten_times_the_shortest_recent_round_within_bounds(
+def test_the_console_pauses_ten_times_its_shortest_recent_round_of_requests_within_bounds(
     costs_s: tuple[float, ...], pause: float
 ) -> None:
     assert pause_s(costs_s, least_ms=2_000) == pause

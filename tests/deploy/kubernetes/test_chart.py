@@ -125,7 +125,7 @@ def test_helm_lint_accepts_the_chart(helm: str) -> None:
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_manifests_have_only_fields_known_to_kubernetes(helm: str, name: str, tmp_path: Path) -> None:
+def test_the_charts_manifests_have_only_fields_known_to_kubernetes(helm: str, name: str, tmp_path: Path) -> None:
     schemas = pytest.importorskip("kubernetes_validate")
     rows = manifests(render(helm, MATRIX[name], tmp_path))
     for version in VERSIONS:
@@ -136,7 +136,7 @@ def test_manifests_have_only_fields_known_to_kubernetes(helm: str, name: str, tm
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_selectors_and_probes_match_the_pods(helm: str, name: str, tmp_path: Path) -> None:
+def test_selectors_and_probes_of_the_chart_match_its_pods(helm: str, name: str, tmp_path: Path) -> None:
     rows = manifests(render(helm, MATRIX[name], tmp_path))
     pods = [row["spec"]["template"] for row in rows if row["kind"] in ("StatefulSet", "Deployment")]
     for row in rows:
@@ -157,7 +157,9 @@ def test_selectors_and_probes_match_the_pods(helm: str, name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_rendered_properties_describe_nodes(helm: str, name: str, stores: dict[str, Path], tmp_path: Path) -> None:
+def test_the_properties_rendered_by_the_chart_are_valid_for_each_role(
+    helm: str, name: str, stores: dict[str, Path], tmp_path: Path
+) -> None:
     rows = manifests(render(helm, MATRIX[name], tmp_path))
     data = named(rows, "ConfigMap", "a-kraft")["data"]
     for role in ("controller", "broker"):
@@ -173,7 +175,7 @@ def test_rendered_properties_describe_nodes(helm: str, name: str, stores: dict[s
         assert all(one.host == host for one in config.advertised_listeners)
 
 
-def test_a_chart_value_is_in_the_properties_unchanged(helm: str, tmp_path: Path) -> None:
+def test_a_configuration_value_of_the_chart_is_in_the_nodes_properties_unchanged(helm: str, tmp_path: Path) -> None:
     config = {
         "log.cleaner.min.cleanable.ratio": 0.35,
         "log.retention.bytes": 107374182400,

@@ -99,7 +99,7 @@ def test_a_clean_stop_exits_with_0_and_leaves_the_clean_shutdown_file(cluster: L
     assert (cluster.folder.node(1) / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_a_node_that_does_not_stop_in_time_is_named(cluster: LocalCluster) -> None:
+def test_the_error_for_a_node_that_does_not_stop_in_time_names_the_node(cluster: LocalCluster) -> None:
     pid = pid_of(cluster, 1)
     with pytest.raises(LaunchError, match=rf"still not ended: node 1 \(pid {pid}\); kraft kill ends it at once"):
         cluster.stop(1, timeout_s=0)
@@ -301,7 +301,7 @@ def test_a_cluster_whose_control_socket_was_removed_can_still_be_stopped(tmp_pat
     assert not answers(port)
 
 
-def test_down_fails_on_a_folder_that_an_unknown_process_holds(tmp_path: Path) -> None:
+def test_kraft_down_fails_on_a_folder_that_an_unknown_process_has_locked(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     folder.create(ClusterLayout(combined=1), new_cluster_id())
     holder = take_lock(folder)
@@ -313,7 +313,9 @@ def test_down_fails_on_a_folder_that_an_unknown_process_holds(tmp_path: Path) ->
     assert LocalCluster.find(folder).down() == []
 
 
-def test_a_process_of_another_user_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signalling_a_process_of_another_user_raises_a_launch_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     me = identify(os.getpid())
     assert me is not None
 

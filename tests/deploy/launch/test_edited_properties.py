@@ -66,14 +66,16 @@ def test_an_edit_of_a_key_that_kraft_up_always_sets_is_dropped_with_a_notice(fol
     assert folder.create(LAYOUT, "an-id") == ()
 
 
-def test_a_new_setting_overrides_an_edit_with_a_notice(folder: ClusterFolder) -> None:
+def test_a_setting_given_to_kraft_up_overrides_an_edit_of_the_properties_file_with_a_notice(
+    folder: ClusterFolder,
+) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=5")
     (notice,) = folder.create(replace(LAYOUT, settings={"num.partitions": "7"}), "an-id")
     assert "num.partitions (this start sets '7')" in notice
     assert properties(folder, 1)["num.partitions"] == "7"
 
 
-def test_an_edit_of_a_setting_that_this_start_omits_is_dropped_with_a_notice(folder: ClusterFolder) -> None:
+def test_an_edit_of_a_setting_is_dropped_with_a_notice_if_this_start_omits_the_setting(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=5")
     (notice,) = folder.create(replace(LAYOUT, settings={}), "an-id")
     assert "num.partitions (this start leaves it out)" in notice
@@ -88,7 +90,7 @@ def test_edits_in_a_folder_of_an_earlier_release_are_kept(folder: ClusterFolder)
     assert properties(folder, 1)["broker.rack"] == "r1"
 
 
-def test_an_unparsable_properties_file_is_named(folder: ClusterFolder) -> None:
+def test_the_error_for_an_unparsable_properties_file_names_the_file(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=\\uzz")
     with pytest.raises(LaunchError, match=r"1/server\.properties: .*fix or delete the file"):
         folder.create(LAYOUT, "an-id")

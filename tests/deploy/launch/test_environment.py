@@ -44,7 +44,7 @@ def test_environment_variables_override_the_properties_file(tmp_path: Path) -> N
     assert (config.log_dirs, config.integer("log.retention.hours")) == (("/elsewhere",), 5)
 
 
-def test_config_check_explains_each_line_and_whether_a_node_would_start(
+def test_kraft_configs_check_explains_each_line_and_whether_a_node_would_start(
     kraft: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "server.properties"
@@ -60,7 +60,7 @@ def test_config_check_explains_each_line_and_whether_a_node_would_start(
     assert "log.retention.hours" in row["why"]
 
 
-def test_config_check_ends_with_a_verdict_that_names_the_wrong_lines(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_configs_check_ends_with_a_verdict_that_names_the_wrong_lines(kraft: Command, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in CONTROLLER.items()))
     assert kraft.run("config", "check", file).endswith("a node would start with this\n")
@@ -72,7 +72,7 @@ def test_config_check_ends_with_a_verdict_that_names_the_wrong_lines(kraft: Comm
     assert max(map(len, said.splitlines())) < 250, "long values are cut"
 
 
-def test_config_check_of_contradicting_lines_fails(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_configs_check_of_contradicting_lines_fails(kraft: Command, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("process.roles=controller\nnode.id=1\n")
     said = kraft.run("config", "check", file, code=1)

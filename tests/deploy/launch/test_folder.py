@@ -83,14 +83,16 @@ def test_an_unreadable_folder_is_not_reported_as_empty(tmp_path: Path, monkeypat
             ask()
 
 
-def test_an_unknown_node_is_refused_with_the_existing_nodes(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_node_names_the_existing_nodes(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     folder.create(LAYOUT, "an-id")
     with pytest.raises(LaunchError, match=r"there is no node 7 .* there are 101, 1, 2"):
         folder.plan(7)
 
 
-def test_the_last_started_cluster_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_started_last_is_the_default_of_later_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(LaunchError, match="no cluster was started yet"):
         last_folder()

@@ -21,7 +21,7 @@ def test_three_controllers_and_three_brokers_are_the_default() -> None:
     ]
 
 
-def test_combined_nodes_have_both_ports() -> None:
+def test_nodes_with_both_roles_have_a_broker_port_and_a_controller_port() -> None:
     nodes = ClusterLayout(combined=2, port=7000).nodes()
     assert [(node.node_id, node.roles, node.ports) for node in nodes] == [
         (1, ("controller", "broker"), (7000, 7100)),
@@ -69,7 +69,7 @@ def test_default_replication_survives_a_broker_failure_if_there_are_enough_broke
     assert "default.replication.factor" not in plain.properties(plain.nodes()[0], "/x")
 
 
-def test_settings_of_the_layout_reach_every_node() -> None:
+def test_settings_of_a_cluster_layout_are_in_the_properties_of_every_node() -> None:
     layout = ClusterLayout(settings={"num.partitions": "7"})
     assert all(layout.properties(node, "/x")["num.partitions"] == "7" for node in layout.nodes())
 
@@ -82,7 +82,9 @@ def test_settings_of_the_layout_reach_every_node() -> None:
         ({"profile": "prod"}, "expected dev or kafka"),
     ],
 )
-def test_an_impossible_layout_is_refused(arguments: dict[str, int | str], expected: str) -> None:
+def test_a_cluster_layout_with_an_impossible_number_port_or_profile_is_refused(
+    arguments: dict[str, int | str], expected: str
+) -> None:
     with pytest.raises(LaunchError, match=expected):
         ClusterLayout(**arguments)  # type: ignore[arg-type]
 

@@ -1,4 +1,6 @@
-"""A node with an exec.json runs with its command prefix and environment. Otherwise it behaves like any other node."""
+"""A node with an exec.json runs with the command prefix and environment in that file. In all other respects it behaves
+like a node without such a file.
+"""
 
 from __future__ import annotations
 

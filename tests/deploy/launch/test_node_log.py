@@ -43,7 +43,7 @@ def test_a_logger_follows_a_changed_level_in_a_running_node(kraft: Command, tmp_
     assert "the node has stopped" not in after, "of another logger"
 
 
-def test_the_list_of_loggers_contains_every_logger_that_writes() -> None:
+def test_the_list_of_loggers_contains_every_logger_that_writes_to_the_nodes_log() -> None:
     found = subprocess.run(
         ["grep", "-rhoE", "--include=*.py", r'get_logger\("[^"]+"\)', *(f"{SOURCES / part}/" for part in PARTS)],
         capture_output=True,

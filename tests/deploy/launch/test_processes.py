@@ -64,7 +64,7 @@ def test_a_paused_process_is_recognized_as_stopped(sleeper: subprocess.Popen[byt
     assert not identity.is_stopped
 
 
-def test_a_running_process_is_not_dying() -> None:
+def test_a_running_process_is_not_reported_as_about_to_end() -> None:
     assert not is_dying(os.getpid())
 
 

@@ -26,8 +26,8 @@ class SmallDisk:
     @staticmethod
     @contextmanager
     def mounted(folder: Path, port: int) -> Iterator[SmallDisk]:
-        """Mount a tmpfs in a namespace that ends with the exporter. The exporter ignores file systems in memory, so its
-        list of mounts says ext4; the sizes that it reports are the real ones."""
+        """Mount a tmpfs in a namespace that ends with the exporter. The exporter ignores file systems in memory, so the
+        list of mounts that it reads gives ext4 as the type. The sizes that it reports are those of the tmpfs."""
         place, texts, processes = folder / "mount", folder / "texts", folder / "proc" / "1"
         for made in (place, texts, processes):
             made.mkdir(parents=True)

@@ -36,7 +36,7 @@ def test_an_alert_fires_while_requests_exhaust_the_request_memory(tmp_path: Path
         one.wait_quiet()
 
 
-def test_alerts_fire_while_disks_are_full(tmp_path: Path) -> None:
+def test_alerts_fire_while_a_disk_or_a_volume_is_nearly_full(tmp_path: Path) -> None:
     """node_exporter reports the disk of a machine. A file with a kubelet's metrics reports a volume."""
     (port,) = hold_ports(1)
     job = f"  - {{job_name: node, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n"

@@ -110,7 +110,7 @@ def test_checks_accept_client_histories_without_an_anomaly(case: str) -> None:
     assert judged(*GOOD[case]).anomalies == []
 
 
-def test_each_anomaly_has_a_history_that_no_other_anomaly_explains() -> None:
+def test_each_anomaly_has_a_handwritten_history_without_unrelated_anomalies() -> None:
     assert {name for name, _ in FOUND.values()} == set(ANOMALIES)
     for case, (name, history) in FOUND.items():
         others = {anomaly.name for anomaly in judged(*history).anomalies} - {name}
@@ -124,7 +124,7 @@ def test_each_anomaly_has_a_history_that_no_other_anomaly_explains() -> None:
         assert others <= allowed.get(case, set()), (case, others)
 
 
-def test_client_histories_of_partitions_and_readers_are_judged_separately() -> None:
+def test_the_check_of_a_client_history_treats_each_partition_and_each_reader_separately() -> None:
     sends = [acked(A, 0), SentValue("p", OTHER, B, SendOutcome.ACKNOWLEDGED, 0)]
     final = [poll((0, A)), Poll(OTHER, [(0, B)])]
     assert judged(sends, final).anomalies == []
@@ -132,7 +132,7 @@ def test_client_histories_of_partitions_and_readers_are_judged_separately() -> N
     assert (anomaly.name, anomaly.place, anomaly.check) == (UNSEEN, OTHER, "L10")
 
 
-def test_judging_a_client_history_counts_the_values_judged() -> None:
+def test_the_check_of_a_client_history_counts_the_values_that_could_have_violated_each_invariant() -> None:
     assert not judged((), ()).seen
     seen = judged([*ALL, ended(D, SendOutcome.FAILED)], WHOLE, [poll((0, A))]).seen
     assert dict(seen) == {"L10": 3, "C1": 3, "C7": 1, "T1": 3, "D10": 3, "D14": 3, "C2": 2}

@@ -1,4 +1,6 @@
-"""Tests that every check accepts a good handwritten history of observations, and reports a bad one."""
+"""Tests that every check accepts a good handwritten history of observations, and reports a similar history with an
+error.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,7 @@ def ends(end: int, number: int = 1, *, asked: int = 0, epoch: int = 0, is_listed
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Sets the time of the next observation to at least this time."""
+    """Placeholder in a history that sets the time of the next observation to at least this time."""
 
     at_ms: int
     frozen: frozenset[int] = frozenset()
@@ -547,7 +549,7 @@ def run(observations: list[Observation]) -> Suite:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_checks_catch_each_handwritten_bad_history_and_accept_the_good_one(case: str) -> None:
+def test_checks_catch_each_handwritten_bad_history_and_accept_its_good_counterpart(case: str) -> None:
     good, bad = CASES[case]
     check_id = case.split(" ")[0]
     accepted = run(good)
@@ -579,19 +581,21 @@ def test_every_check_has_a_history_that_makes_it_fail() -> None:
         ),
     ],
 )
-def test_checks_of_changes_count_no_input_without_a_change(check: str, history: list[Observation]) -> None:
+def test_a_check_of_changes_counts_no_input_in_a_history_without_a_change(
+    check: str, history: list[Observation]
+) -> None:
     suite = run(history)
     assert not suite.findings
     assert check in suite.checks.unseen()
 
 
-def test_checks_accept_a_deletion_up_to_a_high_watermark_raised_in_the_same_pass() -> None:
+def test_checks_accept_a_deletion_up_to_a_high_watermark_raised_in_the_same_event_loop_pass() -> None:
     history = [written(1, 0, 5, log=TP), written(1, 5, 9, log=TP), partition(hw=2, leo=9), LogCut(1, TP, 5, 9)]
     assert not [found for found in run([*history, partition(hw=5, leo=9)]).findings if found.check == "D16"]
     assert [found for found in run([*history, partition(hw=4, leo=9)]).findings if found.check == "D16"]
 
 
-def test_a_run_with_a_check_without_input_has_an_unknown_verdict() -> None:
+def test_a_run_in_which_a_check_had_no_input_has_an_unknown_verdict() -> None:
     assert Suite(VOTERS).checks.verdict() == "unknown"
 
 

@@ -1,4 +1,4 @@
-"""Tests with handwritten histories for the checks of our own consumers."""
+"""Tests with handwritten histories for the checks of the consumer group whose members use pykraft's consumer."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_checks_accept_correct_consumer_group_members(history: tuple[Any, ...]) 
         ("L8", (*held(), *dealt(0, 1), FinalEndSeen(TP, 3))),
     ],
 )
-def test_checks_catch_each_forbidden_act_of_a_consumer_group_member(code: str, history: tuple[Any, ...]) -> None:
+def test_checks_catch_each_violation_by_a_consumer_group_member(code: str, history: tuple[Any, ...]) -> None:
     assert found(*history) == [code]
 
 
 def answer(
-    at_ms: int, error: ErrorCode = ErrorCode.NONE, office: int = 1, is_heartbeat: bool = True
+    at_ms: int, error: ErrorCode = ErrorCode.NONE, leadership: int = 1, is_heartbeat: bool = True
 ) -> GroupResponseSent:
-    return GroupResponseSent("a", is_heartbeat, error, office, at_ms)
+    return GroupResponseSent("a", is_heartbeat, error, leadership, at_ms)
 
 
 EXPIRED = ErrorCode.UNKNOWN_MEMBER_ID
@@ -106,12 +106,14 @@ EXPIRED = ErrorCode.UNKNOWN_MEMBER_ID
         ((answer(1_000), answer(5_000, EXPIRED)), True),
         ((answer(1_000), answer(5_000, EXPIRED, is_heartbeat=False)), True),
         ((answer(1_000), answer(7_000, EXPIRED)), False),
-        ((answer(1_000), answer(5_000, EXPIRED, office=2)), False),
+        ((answer(1_000), answer(5_000, EXPIRED, leadership=2)), False),
         ((answer(1_000), MembershipRequested("a"), answer(5_000, EXPIRED)), False),
         ((answer(1_000), MemberEnded("a"), answer(5_000, EXPIRED)), False),
         ((answer(1_000), answer(2_000, ErrorCode.REBALANCE_IN_PROGRESS), answer(5_000, EXPIRED)), False),
         ((answer(1_000, is_heartbeat=False), answer(5_000, EXPIRED)), False),
     ],
 )
-def test_checks_catch_a_member_expired_within_its_session_timeout(history: tuple[Any, ...], is_found: bool) -> None:
+def test_checks_catch_a_coordinator_that_expires_a_member_within_its_session_timeout(
+    history: tuple[Any, ...], is_found: bool
+) -> None:
     assert found(*history) == ["G8"] * is_found

@@ -1,4 +1,4 @@
-"""Tests that the checks accept histories from runs that look like faults and are correct.
+"""Tests that the checks accept histories that look like faults but are correct. Such histories occurred in runs.
 
 Next to each is a similar history that the checks must reject.
 """
@@ -78,7 +78,7 @@ def fenced_late(died_ms: int, *between: Observation, before: tuple[Observation, 
     return {finding.check for finding in suite.findings}
 
 
-def test_a_shadow_log_restarted_at_its_end_is_empty() -> None:
+def test_the_model_of_a_log_that_is_restarted_at_its_end_offset_is_empty() -> None:
     log = ShadowLog()
     log.write(batch(1, 0, 5))
     log.cut(5, 5)
@@ -105,7 +105,7 @@ def test_checks_accept_a_leader_that_commits_and_deletes_all_records_between_obs
     assert "R9" in findings(*written, *synced, before, cut, snapshot, older), "of an earlier leader's epoch"
 
 
-def test_a_voters_acknowledgement_from_a_replaced_disk_counts_until_it_is_removed() -> None:
+def test_an_acknowledgement_from_a_voters_replaced_disk_counts_until_the_voter_is_removed() -> None:
     """The acknowledgement of a voter that lost its disk was in flight, and the leader's own sync completed later (seeds
     162 and 583 of 60 s)."""
     written = [voters_of(101, (101, 102, 103)), *(batch(node, 0, 2) for node in (101, 102, 103))]
@@ -126,7 +126,7 @@ def voters_of(leader: int, voters: tuple[int, ...]) -> VotersSeen:
     return VotersSeen(leader, 1, 1, True, 0, 1, tuple((node, f"d{node}") for node in voters), 0, 2)
 
 
-def test_a_leader_whose_log_restarted_while_following_commits_no_old_records() -> None:
+def test_checks_accept_a_leader_whose_log_was_restarted_while_it_was_a_follower() -> None:
     """The leader had restarted its log while it was a follower (seeds 13 and 95 of 30 s)."""
     other = replace(batch(102, 0, 2), digest=7)
     written = [batch(101, 0, 2), other, LogDurable(101, None, 2)]
@@ -145,25 +145,25 @@ def committed(node: int) -> tuple[object, ...]:
 
 
 def back(node: int, end: int, *, is_voter: bool, wiped: bool = False) -> tuple[object, ...]:
-    """Return the observations that a node lost power, that its disk kept the records below `end`, and that it
+    """Return the observations that a node loses power, that its disk keeps the records below `end`, and that the node
     runs again."""
     before = RoleSeen(node, 1, 1, False, 101, is_voter, 6, 6, 0)
     after = RoleSeen(node, 2, 1, False, 101, is_voter, -1, end, 0)
     return (before, NodeDown(node), LogCut(node, None, 0, end), Restarted(node, 2, False, wiped), after)
 
 
-def test_checks_accept_an_observer_losing_committed_records_only_by_a_power_loss() -> None:
+def test_checks_accept_committed_records_lost_by_an_observer_in_a_power_loss_but_not_by_truncation() -> None:
     assert "R11" not in findings(*committed(1), *back(1, 2, is_voter=False))
     assert "R11" in findings(*committed(1), LogCut(1, None, 2, 2))
 
 
-def test_checks_catch_a_voter_restarting_without_its_records_unless_on_a_new_disk() -> None:
+def test_checks_catch_a_voter_that_restarts_without_committed_records_unless_its_disk_is_new() -> None:
     assert "R11" not in findings(*committed(102), *back(102, 6, is_voter=True))
     assert "R11" in findings(*committed(102), *back(102, 4, is_voter=True))
     assert "R11" not in findings(*committed(102), *back(102, 0, is_voter=True, wiped=True))
 
 
-def test_checks_accept_a_voter_losing_unsynced_records() -> None:
+def test_checks_accept_a_voter_that_loses_unsynced_records_in_a_power_loss() -> None:
     some, (durable, role) = committed(102)[:-2], committed(102)[-2:]
     assert isinstance(durable, LogDurable)
     assert "R11" not in findings(*some, LogDurable(102, None, 4), role, *back(102, 4, is_voter=True))
@@ -175,14 +175,14 @@ def seen(high_watermark: int, isr: tuple[int, ...], epoch: int = 0) -> Partition
     return PartitionSeen(1, 1, TP, True, epoch, members, members, 2, 0, high_watermark, high_watermark, 6)
 
 
-def test_checks_accept_a_response_sent_after_the_isr_shrank_below_the_minimum() -> None:
+def test_checks_accept_a_produce_response_sent_after_the_isr_shrank_below_min_isr() -> None:
     late = ProduceAnswered(1, TP, 4, 6, 0, 0, 1, 2)
     assert "D11" not in findings(seen(4, (1, 2)), seen(4, (1,)), late)
     assert "D11" in findings(seen(3, (1, 2)), seen(4, (1,)), late), "it was committed when too few were in sync"
     assert "D11" in findings(seen(4, (1, 2), epoch=1), seen(4, (1,)), late), "nor by what another epoch has shown"
 
 
-def test_checks_ignore_holes_on_a_disk_before_recovery_from_a_power_loss() -> None:
+def test_checks_accept_gaps_in_a_log_between_a_power_loss_and_recovery() -> None:
     leftover = batch(1, 4, 6)
     assert "R5" in findings(*committed(1), LogCut(1, None, 0, 2), leftover)
     assert "R5" not in findings(*committed(1), NodeDown(1), LogCut(1, None, 0, 2), leftover)
@@ -214,7 +214,7 @@ def restart_and_choose(end_after: int) -> set[str]:
     return {finding.check for finding in suite.findings}
 
 
-def test_a_registration_appended_before_a_crash_does_not_count_as_the_next_incarnations() -> None:
+def test_a_registration_appended_before_a_crash_does_not_count_for_the_next_incarnation() -> None:
     kept = replace(record(1, (1,), 1), elr=(2,), replicas=(1, 2, 3))
 
     def after(*registered: BrokerRegistered) -> set[str]:
@@ -226,7 +226,7 @@ def test_a_registration_appended_before_a_crash_does_not_count_as_the_next_incar
     assert "M16" in after(BrokerRegistered(2, 9, 2), BrokerRegistered(2, 12, 3))
 
 
-def test_checks_accept_electing_a_restarted_replica_only_without_committed_losses() -> None:
+def test_checks_accept_the_election_of_a_replica_after_a_power_loss_only_if_it_lost_no_committed_record() -> None:
     assert "K7" not in restart_and_choose(4)
     assert "K7" in restart_and_choose(0)
 
@@ -263,27 +263,27 @@ def test_with_empty_isr_and_elr_only_a_complete_replica_may_lead() -> None:
     assert not may_take(TP, 3)
 
 
-def test_a_last_isr_member_may_be_passed_over_only_after_its_unclean_stop() -> None:
+def test_a_replica_other_than_the_last_isr_member_may_lead_only_after_that_member_stopped_uncleanly() -> None:
     assert not isr_and_elr_are_empty(restarted=()).leader_in_sync.may_take(TP, 1)
     assert not isr_and_elr_are_empty(restarted=(1, 3)).leader_in_sync.may_take(TP, 1)
     assert not isr_and_elr_are_empty(elr=(1,)).leader_in_sync.may_take(TP, 1)
 
 
-def test_no_replica_is_elected_before_a_sliced_registration_is_complete() -> None:
+def test_with_empty_isr_and_elr_no_replica_may_lead_before_the_last_isr_member_is_registered_again() -> None:
     suite = isr_and_elr_are_empty(then=())
     assert not suite.leader_in_sync.may_take(TP, 1)
     suite.observe(BrokerRegistered(2, 9, 2), 20)
     assert suite.leader_in_sync.may_take(TP, 1)
 
 
-def test_a_later_unclean_stop_does_not_excuse_passing_over_an_isr_member() -> None:
+def test_an_unclean_stop_of_the_last_member_after_the_isr_became_empty_lets_no_other_replica_lead() -> None:
     suite = isr_and_elr_are_empty(restarted=(), then=())
     suite.observe(Restarted(2, 2, False, False), 20)
     suite.observe(BrokerRegistered(2, 9, 2), 21)
     assert not suite.leader_in_sync.may_take(TP, 1)
 
 
-def test_an_unclean_stop_before_the_last_registration_excludes_no_replica() -> None:
+def test_an_unclean_stop_before_the_last_members_current_registration_lets_no_other_replica_lead() -> None:
     suite = isr_and_elr_are_empty()
     for observation in (
         record(2, (2,), 2),
@@ -294,7 +294,7 @@ def test_an_unclean_stop_before_the_last_registration_excludes_no_replica() -> N
     assert not suite.leader_in_sync.may_take(TP, 1)
 
 
-def test_an_unregistered_unclean_stop_must_still_be_registered_after_a_clean_stop() -> None:
+def test_an_unclean_stop_counts_until_the_next_registration_even_if_clean_stops_are_in_between() -> None:
     stopped_in_order = (Restarted(2, 3, True, False), Restarted(2, 4, True, False), BrokerRegistered(2, 9, 4))
     may_take = isr_and_elr_are_empty(then=stopped_in_order).leader_in_sync.may_take
     assert may_take(TP, 1)
@@ -302,7 +302,7 @@ def test_an_unregistered_unclean_stop_must_still_be_registered_after_a_clean_sto
     assert not isr_and_elr_are_empty(restarted=(), then=stopped_in_order).leader_in_sync.may_take(TP, 1)
 
 
-def test_an_unclean_stop_before_the_registered_incarnation_need_not_be_registered_any_more() -> None:
+def test_an_unclean_stop_counts_for_one_registration_only_even_if_a_clean_stop_preceded_that_one() -> None:
     registered = (Restarted(2, 3, True, False), BrokerRegistered(2, 9, 3))
     suite = isr_and_elr_are_empty(then=(*registered, Restarted(2, 4, True, False), BrokerRegistered(2, 12, 4)))
     suite.observe(Restarted(2, 5, False, False), 20)
@@ -310,12 +310,12 @@ def test_an_unclean_stop_before_the_registered_incarnation_need_not_be_registere
     assert not suite.leader_in_sync.may_take(TP, 1), "it was left out before it stopped uncleanly"
 
 
-def test_a_registered_unclean_stop_need_not_be_registered_again_after_a_clean_stop() -> None:
+def test_an_unclean_stop_counts_only_for_the_first_registration_after_it() -> None:
     told = (BrokerRegistered(2, 9, 2), Restarted(2, 3, True, False), BrokerRegistered(2, 12, 3))
     assert not isr_and_elr_are_empty(then=told).leader_in_sync.may_take(TP, 1)
 
 
-def test_a_damaged_replica_with_all_committed_records_counts_as_repaired() -> None:
+def test_a_damaged_replica_counts_as_repaired_once_it_is_registered_again_and_has_all_committed_records() -> None:
     suite = Suite(frozenset({101}))
     suite.observe(batch(1, 0, 4, epoch=0, log=TP), 0)
     suite.damage.lost(1, TP)
@@ -368,7 +368,7 @@ def after_a_loss(*more: BrokerRegistered | NodeDown | Restarted) -> set[str]:
     return {finding.check for finding in suite.findings}
 
 
-def test_checks_accept_a_leader_counting_lost_records_until_the_broker_reregisters() -> None:
+def test_checks_accept_a_leader_that_counts_a_followers_lost_records_until_its_broker_registers_again() -> None:
     assert not after_a_loss()
     assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}
     assert not after_a_loss(NodeDown(2), BrokerRegistered(2, 9, 1))
@@ -401,7 +401,7 @@ def corrupt_and_truncate(*ends_after: int, is_corrupt: bool = True, start_after:
     return {finding.check for finding in suite.findings}
 
 
-def test_checks_accept_a_truncation_only_exactly_at_a_corrupt_batch() -> None:
+def test_checks_accept_a_truncation_of_committed_records_only_exactly_at_a_corrupt_batch() -> None:
     assert "D9" not in corrupt_and_truncate(4)
     assert "D9" in corrupt_and_truncate(6)
     assert "D9" in corrupt_and_truncate(2)
@@ -425,7 +425,7 @@ def leads(node: int, epoch: int, high_watermark: int) -> PartitionSeen:
     return PartitionSeen(node, 1, TP, True, epoch, frozenset({1, 3}), frozenset({1, 3}), 2, *marks)
 
 
-def test_checks_accept_a_late_past_leader_without_records_of_later_epochs() -> None:
+def test_checks_accept_a_leader_of_a_past_epoch_that_lacks_records_acknowledged_in_later_epochs() -> None:
     """The past leader had been frozen in between (seed 3278 of 15 s)."""
     written = [batch(node, 0, 5, epoch=2, log=TP) for node in (1, 3)]
     acknowledged = [*written, leads(3, 2, 5), ProduceAcknowledged(TP, 0, 5)]
@@ -433,8 +433,8 @@ def test_checks_accept_a_late_past_leader_without_records_of_later_epochs() -> N
     assert "D1" in findings(*acknowledged, leads(2, 3, 0))
 
 
-def test_the_isr_of_a_late_past_leader_does_not_excuse_lost_records() -> None:
-    """The damaged log of the late leader excuses no loss of records that others have acknowledged since."""
+def test_the_isr_of_a_leader_of_a_past_epoch_excuses_no_loss_of_records_acknowledged_in_a_later_epoch() -> None:
+    """The damaged log of the late leader excuses no loss of records that other replicas have acknowledged since."""
     suite = Suite(frozenset({101}))
     suite.damage.lost(2, TP)
     late = replace(leads(2, 1, 0), isr=frozenset({2}), maximal_isr=frozenset({2}))
@@ -445,7 +445,7 @@ def test_the_isr_of_a_late_past_leader_does_not_excuse_lost_records() -> None:
 
 
 @pytest.mark.parametrize(("is_steady_at_first", "found"), [(False, set()), (True, {"K4b"})])
-def test_checks_accept_a_vote_request_sent_late_while_the_leader_is_steady(
+def test_checks_accept_a_vote_request_delayed_by_the_disk_until_a_leader_has_contact_with_a_majority(
     is_steady_at_first: bool, found: set[str]
 ) -> None:
     """The candidate's disk was slow (seed 4009 of 15 s)."""
@@ -459,7 +459,7 @@ def test_checks_accept_a_vote_request_sent_late_while_the_leader_is_steady(
 
 
 @pytest.mark.parametrize(("came_back_with", "due"), [(3, set()), (2, {"R11"})])
-def test_checks_accept_a_voter_restarting_without_an_uncommitted_tail(came_back_with: int, due: set[str]) -> None:
+def test_checks_accept_a_voter_that_restarts_without_its_uncommitted_tail(came_back_with: int, due: set[str]) -> None:
     """The voter was leader, with the tail on its disk; its successor has since committed as many records at the same
     offsets."""
     common = [seen for node in (101, 102) for seen in (batch(node, 0, 3), LogDurable(node, None, 3))]

@@ -1,5 +1,5 @@
-"""Tests that the linearizability checker accepts and rejects the right histories, and agrees with one that tries every
-order.
+"""Tests that the linearizability checker accepts and rejects the right histories, and agrees with a checker that tries
+every order of the calls.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_a_linearizable_history_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_checks_catch_a_nonlinearizable_history_and_name_the_call_that_cannot_follow(name: str) -> None:
+def test_checks_catch_a_nonlinearizable_history_and_name_the_call_that_has_no_place_in_the_order(name: str) -> None:
     history, stuck = BAD[name]
     judgement = judge(history, MODEL)
     assert judgement.verdict == INVALID
@@ -101,13 +101,13 @@ def test_the_longest_linearizable_prefix_is_reported_with_its_final_states() -> 
     assert judgement.states == {1, 2}
 
 
-def test_a_linearizability_search_with_too_many_steps_is_unknown() -> None:
+def test_a_linearizability_search_with_too_many_steps_has_the_verdict_unknown() -> None:
     history = [wrote(number, 0, 100) for number in range(12)] + [read(99, 200, 201)]
     judgement = judge(history, MODEL, steps_max=500)
     assert (judgement.verdict, judgement.steps) == (UNKNOWN, 500)
 
 
-def test_judging_a_hundred_calls_with_some_unanswered_takes_few_steps() -> None:
+def test_checking_linearizability_of_a_hundred_calls_with_some_unanswered_takes_few_steps() -> None:
     history: list[Call] = []
     for at in range(0, 1_000, 10):
         history += [wrote(at, at, None if at % 200 == 190 else at + 7), read(at, at + 8, at + 9)]
@@ -118,7 +118,7 @@ def test_judging_a_hundred_calls_with_some_unanswered_takes_few_steps() -> None:
     assert judgement.steps < 5_000
 
 
-def test_judging_many_equal_unanswered_calls_takes_no_more_steps_than_a_few() -> None:
+def test_checking_linearizability_of_many_equal_unanswered_calls_takes_no_more_steps_than_of_a_few() -> None:
     """A change that brokers forward for seconds has many equal unanswered calls."""
     lost = [wrote(value, value, None) for value in (1, 2) for _ in range(40)]
     known = [read(value, 10 * at, 10 * at + 1) for at, value in enumerate((2, 1, 2, 1, 2, 1), start=1)]
@@ -134,7 +134,7 @@ def test_a_history_is_split_into_one_history_per_key() -> None:
     }
 
 
-# comparison with a judge that tries every order
+# comparison with a checker that tries every order
 
 
 def is_linearizable(history: Sequence[Call], model: Model) -> bool:
@@ -185,7 +185,7 @@ def _drawn_calls(draw: st.DrawFn) -> Iterator[Call]:
 
 @given(histories())
 @settings(max_examples=400)
-def test_the_linearizability_judge_agrees_with_brute_force_for_registers(history: list[Call]) -> None:
+def test_the_linearizability_checker_agrees_with_brute_force_for_registers(history: list[Call]) -> None:
     due = VALID if is_linearizable(history, MODEL) else INVALID
     judgement = judge(history, MODEL)
     assert judgement.verdict == due
@@ -239,7 +239,7 @@ def histories_of_topics(draw: st.DrawFn) -> list[Call]:
 
 @given(histories_of_topics())
 @settings(max_examples=400)
-def test_the_linearizability_judge_agrees_with_brute_force_for_topics(history: list[Call]) -> None:
+def test_the_linearizability_checker_agrees_with_brute_force_for_topics(history: list[Call]) -> None:
     due = VALID if is_linearizable(history, TOPICS) else INVALID
     judgement = judge(history, TOPICS)
     assert judgement.verdict == due
@@ -249,7 +249,7 @@ def test_the_linearizability_judge_agrees_with_brute_force_for_topics(history: l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verdict", [VALID, INVALID])
-def test_drawn_topic_histories_are_both_linearizable_and_not(verdict: str) -> None:
+def test_the_drawn_topic_histories_include_linearizable_and_nonlinearizable_ones(verdict: str) -> None:
     """The drawn histories have several calls, and states that are not unique."""
 
     def is_telling(history: list[Call]) -> bool:

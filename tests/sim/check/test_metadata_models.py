@@ -96,28 +96,32 @@ LEADER, OTHER_NODE = 101, 102
 
 
 def added(
-    asked: Any, answer: ControllerAnswer | None, *handlers: int, is_open: bool = False, in_office: int | None = LEADER
+    asked: Any,
+    answer: ControllerAnswer | None,
+    *handlers: int,
+    is_open: bool = False,
+    steady_leader: int | None = LEADER,
 ) -> list[tuple[bool, Any]]:
     """Return (whether the call is open, its answer) for each call that a request adds."""
-    calls = calls_of_request("a", 1, None if is_open else 2, asked, answer, handlers, in_office)
+    calls = calls_of_request("a", 1, None if is_open else 2, asked, answer, handlers, steady_leader)
     return [(call.is_open, call.answer) for call in calls]
 
 
-def test_a_change_handled_once_adds_one_call_to_the_history() -> None:
+def test_a_metadata_change_that_one_controller_handled_adds_one_call_to_the_history() -> None:
     made = ControllerAnswer(topic_id=ONE)
     assert added(Create(1), made, LEADER) == [(False, made)]
-    assert added(Create(1), made, OTHER_NODE, in_office=None) == [(False, made)]
+    assert added(Create(1), made, OTHER_NODE, steady_leader=None) == [(False, made)]
     assert added(Create(1), None, LEADER, is_open=True) == [(True, None)]
 
 
-def test_a_change_handled_twice_adds_an_open_call_to_the_history() -> None:
+def test_a_metadata_change_that_was_handled_twice_adds_an_open_call_to_the_history() -> None:
     made = ControllerAnswer(topic_id=ONE)
     assert added(Create(1), made, LEADER, OTHER_NODE) == [(False, made), (True, None)]
     assert added(Create(1), None, LEADER, OTHER_NODE, is_open=True) == [(True, None), (True, None)]
     assert added(Create(1), EXISTS, LEADER, OTHER_NODE) == [(True, None)]
 
 
-def test_a_change_that_no_controller_handled_adds_no_call() -> None:
+def test_a_metadata_change_that_no_controller_handled_adds_no_call_to_the_history() -> None:
     assert added(Create(1), None, is_open=True) == []
     assert added(Create(1), None) == []
 
@@ -126,14 +130,16 @@ def test_a_change_that_no_controller_handled_adds_no_call() -> None:
     ("asked", "answer"),
     [(Create(1), EXISTS), (VALIDATE, DONE), (Delete(), NO_NAME), (Grow(3, validate_only=True), DONE)],
 )
-def test_a_read_counts_only_if_its_controller_led_from_call_to_return(asked: Any, answer: ControllerAnswer) -> None:
+def test_a_metadata_read_counts_only_if_its_controller_was_active_from_call_to_return(
+    asked: Any, answer: ControllerAnswer
+) -> None:
     assert added(asked, answer, LEADER) == [(False, answer)]
     assert added(asked, answer, OTHER_NODE) == []
-    assert added(asked, answer, LEADER, in_office=None) == []
+    assert added(asked, answer, LEADER, steady_leader=None) == []
     assert (False, answer) not in added(asked, answer, LEADER, LEADER)
 
 
-def test_an_error_that_reveals_no_state_adds_no_call() -> None:
+def test_an_error_that_reveals_no_state_adds_no_call_to_the_history() -> None:
     assert added(Create(1), None, LEADER) == []
 
 
@@ -164,7 +170,7 @@ GOOD_SETTING = (call(WriteRegister("5"), True, 3), call(ReadRegister(), "5", 5))
 GOOD_OFFSET = (call(ReadRegister(), -1, 1), call(WriteRegister(5), True, 3), call(ReadRegister(), 5, 5))
 
 
-def test_checks_accept_good_metadata_histories_and_count_them() -> None:
+def test_checks_accept_linearizable_metadata_histories_and_count_their_answers() -> None:
     checks = judged(
         TopicHistory("t", GOOD_TOPIC), OffsetHistory("g", PLACE, GOOD_OFFSET), SettingHistory(SETTING, GOOD_SETTING)
     )
@@ -173,7 +179,7 @@ def test_checks_accept_good_metadata_histories_and_count_them() -> None:
     assert judged(TopicHistory("t", GOOD_TOPIC)).unseen() == ["G3b", "M11"]
 
 
-def test_a_metadata_history_without_a_read_counts_as_no_input() -> None:
+def test_a_metadata_history_without_an_answer_that_reveals_state_counts_as_no_input() -> None:
     unpromised = (Call("a", 1, None, WriteRegister("5")), GOOD_SETTING[1])
     checks = judged(
         TopicHistory("t", (CREATED,)),
@@ -208,7 +214,7 @@ def test_checks_catch_a_lost_acknowledged_setting(value: str, found: list[str]) 
     assert [finding.check for finding in checks.findings] == found
 
 
-def test_a_metadata_history_that_takes_too_long_is_undecided_and_not_counted() -> None:
+def test_a_metadata_history_whose_check_takes_too_long_is_undecided_and_not_counted() -> None:
     writes = tuple(Call("a", 0, 100, WriteRegister(number), True) for number in range(1, 40))
     checks = judged(OffsetHistory("g", PLACE, (*writes, call(ReadRegister(), 99, 1))))
     assert checks.undecided == 1

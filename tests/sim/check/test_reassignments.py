@@ -1,4 +1,4 @@
-"""Tests that the check of reassignments (M15) reports illegal ones and accepts legal ones."""
+"""Tests that the check of reassignments (M15) reports illegal reassignments and accepts legal ones."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def batch(offset: int, epoch: int = 0, value: bytes = b"v") -> bytes:
 
 
 class Bench:
-    """A host with its disk as a node uses it, and the observer's reports since they were last read."""
+    """A host with its disk as a node uses it, and the observations that the disk observer reported since they were last
+    read."""
 
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed)
@@ -80,7 +81,7 @@ def test_the_disk_observer_reports_each_batch_once_in_order() -> None:
     assert ends(bench.look()) == [3]
 
 
-def test_the_disk_observer_reports_a_batch_with_its_last_byte() -> None:
+def test_the_disk_observer_reports_a_batch_when_its_last_byte_is_written() -> None:
     bench = Bench()
     data = batch(0)
     bench.write(FIRST, data[:40])
@@ -89,7 +90,7 @@ def test_the_disk_observer_reports_a_batch_with_its_last_byte() -> None:
     assert ends(bench.look()) == [1]
 
 
-def test_equal_batches_have_equal_digests_and_batches_of_other_epochs_do_not() -> None:
+def test_equal_batches_have_equal_digests_and_batches_that_differ_in_epoch_do_not() -> None:
     digests = []
     for made in (batch(0), batch(0), batch(0, epoch=1), batch(0, value=b"w")):
         bench = Bench()
@@ -99,7 +100,7 @@ def test_equal_batches_have_equal_digests_and_batches_of_other_epochs_do_not() -
     assert len(set(digests)) == 3
 
 
-def test_synced_bytes_are_reported_durable_once_their_directory_entry_is() -> None:
+def test_synced_bytes_are_reported_durable_once_their_directory_entry_is_durable_too() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))
     bench.disk.open(FIRST).sync_blocking()
@@ -125,7 +126,7 @@ def test_the_disk_observer_reports_a_truncation_and_the_batches_written_after_it
 
 
 def without_its_front() -> Bench:
-    """Return a log of two segments of two batches, whose first segment was deleted; the deletion was reported."""
+    """Return a log after the deletion of its first segment was reported; it had two segments of two batches each."""
     bench = Bench()
     bench.write(FIRST, batch(0), batch(1))
     bench.write(SECOND, batch(2), batch(3))
@@ -135,7 +136,7 @@ def without_its_front() -> Bench:
     return bench
 
 
-def test_a_replacing_log_copy_with_a_deleted_prefix_is_reported_without_a_cut() -> None:
+def test_a_log_replaced_by_its_copy_after_a_prefix_was_deleted_is_not_reported_as_truncated() -> None:
     """While a replica moves to another directory, retention deletes a segment that is copied already."""
     bench = without_its_front()
     bench.write(FIRST, batch(0), batch(1))
@@ -146,7 +147,7 @@ def test_a_replacing_log_copy_with_a_deleted_prefix_is_reported_without_a_cut() 
     assert LogCut(1, LOG, 0, 3) in bench.look()
 
 
-def test_a_log_prefix_that_differs_from_the_deleted_one_is_reported() -> None:
+def test_batches_that_differ_from_the_deleted_prefix_in_whose_place_they_are_written_are_reported() -> None:
     bench = without_its_front()
     bench.write(FIRST, batch(0), batch(1, value=b"w"))
     told = bench.look()
@@ -165,7 +166,7 @@ def test_the_disk_observer_follows_a_log_into_its_next_segment() -> None:
     assert ends(bench.look()) == [4]
 
 
-def test_the_durable_log_ends_in_the_first_segment_not_wholly_durable() -> None:
+def test_the_durable_log_ends_in_the_first_segment_that_is_not_completely_durable() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0), batch(1))
     bench.write(SECOND, batch(2))
@@ -255,7 +256,7 @@ def test_an_observed_log_ends_at_its_first_torn_segment() -> None:
     assert bench.look() == [BytesCorrupted(1, LOG, "00000000000000000000.log"), LogCut(1, LOG, 0, 1)]
 
 
-def test_a_batch_with_a_wrong_crc_is_reported_once_and_half_a_batch_never() -> None:
+def test_a_batch_with_a_wrong_crc_is_reported_once_and_an_incomplete_batch_never() -> None:
     bench = Bench()
     wrong = bytearray(batch(1))
     wrong[-1] ^= 1
@@ -270,7 +271,7 @@ def test_a_batch_with_a_wrong_crc_is_reported_once_and_half_a_batch_never() -> N
 METADATA = "/data/1/__cluster_metadata-0"
 
 
-def test_an_observed_metadata_log_ends_before_a_segment_that_does_not_join() -> None:
+def test_an_observed_metadata_log_ends_before_a_segment_that_does_not_continue_the_previous_one() -> None:
     """A power loss restored the name of a deleted segment, and none of its bytes."""
     bench = Bench()
     bench.disk.make_directory(METADATA)
@@ -287,7 +288,8 @@ def test_an_observed_metadata_log_ends_before_a_segment_that_does_not_join() -> 
 
 
 def metadata_of_three_files() -> tuple[Bench, list[str]]:
-    """Return a metadata log of three files with two batches, one and one, which was reported."""
+    """Return a metadata log of three segment files, two batches in the first and one in each other file, which the
+    observer has reported."""
     bench, paths = Bench(), [f"{METADATA}/{base:020}.log" for base in (0, 2, 3)]
     bench.disk.make_directory(METADATA)
     bench.write(paths[0], batch(0), batch(1))
@@ -346,14 +348,14 @@ def test_an_observed_log_ends_where_a_power_loss_removed_a_middle_segment() -> N
     assert ends(bench.look()) == [3]
 
 
-def test_an_observed_compacted_log_continues_after_a_hole() -> None:
+def test_an_observed_compacted_log_continues_after_a_gap() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))
     bench.write(SECOND, batch(2))
     assert ends(bench.look()) == [1, 3]
 
 
-def test_a_log_restarted_after_its_end_is_reported_as_truncated_first() -> None:
+def test_a_log_restarted_beyond_its_end_is_reported_as_truncated_before_its_new_batches() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))
     bench.look()
@@ -375,7 +377,7 @@ def test_a_log_recreated_at_a_later_offset_is_reported_with_its_start() -> None:
     assert ends(bench.look()) == [3]
 
 
-def test_a_folder_of_another_topic_id_with_the_same_name_is_another_log() -> None:
+def test_a_folder_with_the_same_name_and_another_topic_id_is_observed_as_another_log() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))
     bench.look()
@@ -388,7 +390,7 @@ def test_a_folder_of_another_topic_id_with_the_same_name_is_another_log() -> Non
     assert LogCut(1, LOG, 0, 0) in told
 
 
-def test_a_replacing_log_copy_with_other_segments_is_the_same_log() -> None:
+def test_a_log_replaced_by_its_copy_with_other_segment_boundaries_is_observed_as_the_same_log() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0), batch(1))
     bench.write(SECOND, batch(2))
@@ -420,7 +422,7 @@ def test_the_disk_observer_reports_voters_from_records_and_snapshots() -> None:
     assert [seen for seen in bench.look() if isinstance(seen, VotersWritten)] == [VotersWritten(1, -1, -1, keys)]
 
 
-def test_a_snapshot_is_reported_once_and_makes_all_below_it_durable() -> None:
+def test_a_snapshot_is_reported_once_and_makes_all_records_below_it_durable() -> None:
     bench = Bench()
     metadata = "/data/1/__cluster_metadata-0"
     bench.disk.make_directory(metadata)

@@ -16,7 +16,7 @@ EXCUSED = (
 
 
 def reported(problem: Exception | None) -> Report:
-    """Run a node whose disk fails by a fault and that logs an error with this exception."""
+    """Return the report after a node with a failing disk has logged an error with this exception."""
     report = Report(lambda: 0)
     report.is_excused = lambda node: True
     with report.listening():
@@ -31,12 +31,12 @@ def test_a_logged_error_of_a_disk_with_an_injected_fault_is_excused(problem: Exc
     assert sum(report.excused.values()) == 1
 
 
-def test_checks_catch_other_logged_exceptions_even_with_an_injected_disk_fault() -> None:
+def test_checks_catch_a_logged_exception_not_about_disks_even_with_an_injected_disk_fault() -> None:
     (finding,) = reported(KeyError("a bug")).findings
     assert (finding.check, finding.evidence["problem"]) == ("N1", "KeyError('a bug')")
 
 
-def test_checks_catch_an_exception_logged_by_its_handler() -> None:
+def test_checks_catch_an_exception_that_is_caught_and_logged() -> None:
     report = Report(lambda: 0)
     report.is_excused = lambda node: True
     with report.listening():

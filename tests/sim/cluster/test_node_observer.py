@@ -1,4 +1,4 @@
-"""Test that the state that the node observer keeps about a decision ends with the decision."""
+"""Test that the node observer drops what it recorded about a decision of the controller when the decision fails."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests with bugs planted in a whole cluster, one clause each, and the check that catches each bug; the same schedule
-passes without the bug.
+"""Tests with bugs planted in a whole cluster, each of which breaks one rule, and the check that catches each bug; the
+same schedule passes without the bug.
 
 The cores have their own planted bugs (tests/raft, tests/control). These tests show that the observers see what real
 nodes do. Each replacement here is used by one test; tests.bugbank.originals keeps a digest of the source that it
@@ -87,7 +87,9 @@ async def a_fence_names_a_connection_that_is_over(cluster: SimCluster) -> None:
     await cluster.world.sleep_ms(1_000)
 
 
-def test_checks_catch_a_fence_of_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_fence_that_does_not_name_the_brokers_current_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planting = partial(plant, owner=fencing, name="_is_due", twin=lambda *_: True)
     assert "K2" in caught(monkeypatch, a_fence_names_a_connection_that_is_over, planting)
 
@@ -106,9 +108,11 @@ FAST_BY_HALF_A_PERCENT, SLOW_BY_ONE = 12, 10
 DRIFTING: dict[str, Any] = {"controllers": 1, "options": WorldOptions(drift_ppm_max=10_000)}
 
 
-def test_checks_catch_a_session_ended_too_early_by_a_slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session ends 60 ms too early by the controller's slow clock; by the world's clock it still lasted longer than
-    9 s."""
+def test_checks_catch_a_broker_session_that_a_slow_controller_clock_ends_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the world's clock the session lasts longer than 9 s, but by the controller's slow clock it ends 60 ms too
+    early."""
     original = Sessions.record_heartbeat
 
     def twin(self: Sessions, broker_id: int, broker_epoch: int, number: int, now_ms: int, *rest: Any) -> None:
@@ -223,8 +227,8 @@ def test_checks_catch_a_controller_that_fences_only_after_the_session_timeout(
 
 
 async def one_after_the_other_dies(cluster: SimCluster) -> None:
-    """Kill one member of the ISR after the other. The second loses what it had written; it restarts, and then the last
-    one dies."""
+    """Kill the members of the ISR one after the other. The second member loses what it had written and restarts; then
+    the last member is killed."""
     await produce(cluster, 20)
     third, second, first = state_of(cluster).isr
     await kill_and_settle(cluster, first)
@@ -347,7 +351,7 @@ def test_checks_catch_a_leader_that_appends_a_retried_batch_twice(monkeypatch: p
     assert {"T1", "T2"} <= caught(monkeypatch, an_answer_is_lost, planting)
 
 
-# R and M: promises before they are durable, and uncommitted records
+# R and M: votes and replies sent before they are durable, and uncommitted records
 
 
 async def the_active_controller_dies(cluster: SimCluster) -> None:

@@ -91,7 +91,7 @@ def test_checks_catch_replica_state_that_differs_from_its_log(check: str, tamper
     assert checks_of(play(partial(look_at, tamper=tamper))) == {check}
 
 
-def test_quiescent_checks_count_a_correct_index_entry() -> None:
+def test_quiescent_checks_accept_and_count_a_correct_offset_index_entry() -> None:
     looks: list[QuiescentChecks] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -129,7 +129,7 @@ def test_checks_catch_requests_waiting_for_memory_without_clients() -> None:
     assert checks_of(play(story)) == {"N3"}
 
 
-def test_only_the_leaders_own_epoch_may_begin_at_its_log_end() -> None:
+def test_quiescent_checks_accept_an_epoch_without_records_only_if_the_replica_leads_in_it() -> None:
     def assign(own: int, partition: Partition, log: Log) -> None:
         assert partition.leader is not None
         partition.leader.leader_epoch = 7
@@ -149,7 +149,8 @@ def test_a_replica_with_an_empty_log_may_remember_its_last_leader_epoch() -> Non
 
 
 async def leaders_that_write_nothing(cluster: SimCluster) -> None:
-    """Let two leaders follow one another without writes; the first one is cut off, and returns as a follower."""
+    """Let two brokers lead one after the other, without writes; the first leader is cut off, and returns as a
+    follower."""
     await produce(cluster, 3)
     await kill_and_settle(cluster, state_of(cluster).leader)
     world, leader = cluster.world, state_of(cluster).leader

@@ -121,7 +121,9 @@ def test_checks_catch_an_image_builder_that_applies_an_event_wrongly(
     assert any(told in str(finding) for finding in findings)
 
 
-def test_rows_without_events_are_compared_with_the_reference_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_objects_without_events_are_compared_with_the_reference_at_the_end_of_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fold = ReferenceFold()
     builder = ImageBuilder(EMPTY_IMAGE)
     story = [event for batch in STORY[:-1] for event in batch]

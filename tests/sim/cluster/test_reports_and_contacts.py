@@ -1,5 +1,7 @@
-"""Tests with bugs planted in whole clusters, and the checks that find them. D3 and M17 use responses to clients, R14
-and R18 requests of the quorum, and M8b what a controller accepts. The same schedule passes without the bug.
+"""Tests with bugs planted in whole clusters, and the checks that find them; the same schedule passes without the bug.
+
+The bugs are in end offsets that brokers report to clients (D3), in producer ids (M17), in candidates and leaders of the
+quorum (R14 and R18), and in the ISR proposals that a controller accepts (M8).
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ async def a_leader_follows_that_knows_less(cluster: SimCluster) -> None:
         world.heal_all()
 
 
-def test_checks_catch_a_leader_reporting_a_lower_end_than_its_predecessor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_leader_that_reports_a_lower_end_offset_than_its_predecessor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planting = partial(plant, owner=list_offsets, name="not_available", twin=lambda *_: ErrorCode.NONE)
     assert caught(monkeypatch, a_leader_follows_that_knows_less, planting) == {"D3"}
 

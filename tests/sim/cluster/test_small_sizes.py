@@ -35,13 +35,13 @@ PLAN = replace(  # a broker that restarts from nothing gets a snapshot, and ever
 
 
 @pytest.mark.parametrize("place", [place for group in SMALL.values() for place in group])
-def test_each_reducible_size_is_a_constant_of_its_module_and_becomes_smaller(place: str) -> None:
+def test_each_reduced_size_limit_names_a_constant_of_a_module_and_is_smaller_than_the_constant(place: str) -> None:
     (small,) = (group[place] for group in SMALL.values() if place in group)
     module, _, name = place.partition(":")
     assert 0 <= small < getattr(import_module(module), name)
 
 
-def test_reduced_sizes_are_restored_after_a_failed_run() -> None:
+def test_reduced_size_limits_are_restored_after_a_failed_run() -> None:
     before = turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES
     with pytest.raises(ZeroDivisionError), small_sizes([TURNS, RECEIVE_BUFFERS]):
         assert (turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES) == (0, 1024)
@@ -49,14 +49,14 @@ def test_reduced_sizes_are_restored_after_a_failed_run() -> None:
     assert before == (turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES)
 
 
-def test_reduced_sizes_named_twice_are_restored() -> None:
+def test_reduced_size_limits_are_restored_even_if_their_group_is_named_twice() -> None:
     before = turns.TURN_NS_MAX
     with small_sizes([TURNS, TURNS]):
         assert turns.TURN_NS_MAX == 0
     assert before == turns.TURN_NS_MAX
 
 
-def test_a_module_imported_during_a_run_copies_no_reduced_size() -> None:
+def test_a_module_imported_during_a_run_does_not_copy_a_reduced_size_limit() -> None:
     program = (
         "from kraft.sim.cluster.sizes import SLICES, small_sizes\n"
         "with small_sizes([SLICES]): pass\n"
@@ -69,7 +69,7 @@ def test_a_module_imported_during_a_run_copies_no_reduced_size() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_a_run_with_reduced_sizes_keeps_all_invariants_and_differs(name: str, plain_trace: str) -> None:
+def test_a_run_with_reduced_size_limits_keeps_all_invariants_and_has_another_trace(name: str, plain_trace: str) -> None:
     result = run_plan(replace(PLAN, small_sizes=(name,)))
     assert not result.findings, result.findings
     assert result.counters["acknowledged"] > 0
@@ -82,7 +82,7 @@ def plain_trace() -> str:
 
 
 @pytest.mark.slow
-def test_checks_catch_a_receive_buffer_bug_only_with_reduced_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_receive_buffer_bug_only_with_reduced_size_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: a new receive buffer is smaller than the content of the last one. Without reduced sizes only frames of 1 to
     2 MiB show it."""
 
@@ -96,6 +96,6 @@ def test_checks_catch_a_receive_buffer_bug_only_with_reduced_sizes(monkeypatch: 
     assert not any(run_plan(replace(plan, small_sizes=())).findings for plan in plans[:2])
 
 
-def test_an_unknown_group_of_sizes_is_rejected() -> None:
+def test_an_unknown_group_of_size_limits_is_rejected() -> None:
     (problem,) = problems_of(replace(PLAN, small_sizes=("hopes",)))
     assert problem.startswith("small_sizes: 'hopes' is not one of receive buffers, turns")

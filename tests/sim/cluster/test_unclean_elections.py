@@ -44,14 +44,14 @@ def test_an_election_from_outside_isr_and_elr_is_unclean_unless_permitted() -> N
     assert unclean(NOBODY_LEFT, taken(2), may_take=False) == [False, True]
 
 
-def test_a_permitted_outside_leader_may_lead_again_before_the_partition_recovered() -> None:
+def test_a_leader_elected_with_permission_from_outside_isr_and_elr_may_lead_again_before_recovery() -> None:
     away = PartitionChange(TOPIC, 0, isr=(), leader=-1, elr=(2,))
     back = PartitionChange(TOPIC, 0, isr=(2,), leader=2, elr=())
     assert unclean(NOBODY_LEFT, taken(2), away, back) == [False] * 4
     assert unclean(NOBODY_LEFT, taken(2), away, taken(3), may_take=False)[-1]
 
 
-def test_a_replica_accepted_while_its_leaders_directory_fails_may_lead_at_once() -> None:
+def test_a_replica_added_to_the_isr_while_its_leaders_directory_fails_may_lead_at_once() -> None:
     """The leader had requested to add the replica to the ISR, so the replica has all that the leader committed since
     then."""
     assert unclean(PartitionChange(TOPIC, 0, isr=(1, 2), leader=2), may_take=False) == [False]

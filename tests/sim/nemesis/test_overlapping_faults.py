@@ -1,5 +1,4 @@
-"""Tests of overlapping faults in several lanes: each ends only what it began, and none makes a run without a
-bug fail."""
+"""Tests of faults that overlap in time: each ends only what it began, and none makes a run without a bug fail."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ FAILING = Fault(at_ms=500, kind=DIRECTORY, lane=1, node=2, duration_ms=2_500, ba
 EMPTY = Fault(at_ms=600, kind="empty disk", lane=3, node=2, back_ms=50)
 
 
-def test_a_short_fault_does_not_end_the_excuse_of_a_longer_overlapping_fault() -> None:
+def test_a_paused_node_stays_excused_when_a_shorter_overlapping_fault_ends() -> None:
     cut = Fault(at_ms=600, kind="cut one way", lane=3, node=101, other=102, duration_ms=100)
     assert not carry_out(PAUSE, cut).findings
 
@@ -58,7 +57,7 @@ def test_a_short_fault_does_not_end_the_excuse_of_a_longer_overlapping_fault() -
         (FAILING, Fault(at_ms=600, kind=BLACKOUT, lane=3, back_ms=50), TWO_DIRECTORIES),
     ],
 )
-def test_a_node_with_a_failing_disk_gets_no_other_crash(
+def test_a_node_with_a_failing_disk_is_not_crashed_by_another_fault(
     first: Fault, second: Fault, shape: ClusterShape | None
 ) -> None:
     result = carry_out(first, second, duration_ms=4_000, shape=shape)
@@ -86,7 +85,7 @@ def cut_and_frozen(*faults: Fault, at_ms: int) -> tuple[list[tuple[int, int]], b
 CUT = Fault(at_ms=0, kind="cut", lane=1, node=1, other=2, duration_ms=1_000)
 
 
-def test_the_end_of_one_link_cut_does_not_end_others() -> None:
+def test_the_end_of_one_link_cut_does_not_end_other_cuts() -> None:
     short = Fault(at_ms=100, kind="cut one way", lane=3, node=101, other=3, duration_ms=200)
     assert cut_and_frozen(CUT, short, at_ms=200) == ([(101, 3), (1, 2), (2, 1)], False)
     assert cut_and_frozen(CUT, short, at_ms=600) == ([(1, 2), (2, 1)], False)
@@ -112,10 +111,10 @@ def test_a_node_stays_frozen_for_the_duration_of_the_fault() -> None:
     ("stop_ms_max", "begins_rotten", "ends_rotten", "is_clean"),
     [(5_000, False, False, True), (0, False, False, False), (5_000, True, False, False), (5_000, False, True, False)],
 )
-def test_a_stop_is_clean_only_if_in_time_and_without_corruption(
+def test_a_node_stop_counts_as_clean_only_if_it_ends_in_time_and_no_log_of_the_node_is_corrupt(
     monkeypatch: pytest.MonkeyPatch, stop_ms_max: int, begins_rotten: bool, ends_rotten: bool, is_clean: bool
 ) -> None:
-    """The checks use whether a stop was clean; the controller uses the broker's own report."""
+    """The checks use this result; the controller uses the broker's own report."""
     told: list[bool] = []
 
     async def story(cluster: SimCluster) -> None:

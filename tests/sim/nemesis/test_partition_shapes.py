@@ -30,7 +30,7 @@ THREE_AND_THREE = ClusterShape()
 
 
 def cut_from(node: int, pairs: tuple[Pair, ...]) -> set[int]:
-    """Return the nodes that this node does not reach; fail if a pair is listed twice."""
+    """Return the nodes that this node cannot reach; fail if a pair of nodes is listed twice."""
     assert len({frozenset(pair) for pair in pairs}) == len(pairs)
     return {other for pair in pairs if node in pair for other in pair if other != node}
 
@@ -66,7 +66,7 @@ def test_in_a_ring_partition_each_node_reaches_its_two_neighbours(count: int, pi
     assert reached == nodes
 
 
-def test_different_pick_numbers_give_different_partitions_of_a_shape() -> None:
+def test_different_values_of_pick_give_different_network_partitions_of_a_shape() -> None:
     assert len({frozenset(map(frozenset, halves(range(6), pick))) for pick in range(1_000)}) == 10
     assert len({frozenset(map(frozenset, ring(range(6), pick))) for pick in range(1_000)}) == 60
 
@@ -98,7 +98,7 @@ def test_partition_shapes_drawn_by_seeds_can_be_carried_out() -> None:
 
 
 def cuts_while(fault: Fault) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Return the ordered links of hosts that are cut during the fault, and those that are cut after it."""
+    """Return the ordered links of hosts that are cut during the fault, and the links that are cut after it."""
     seen: list[set[tuple[str, str]]] = []
 
     async def story(cluster: SimCluster) -> None:

@@ -1,5 +1,6 @@
-"""Tests that crashes with a role as target hit the node that has the role at that time, and wait for a
-momentary role."""
+"""Tests of crashes that name a role instead of a node: they affect the node that has the role at that time, and wait
+until a node has it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SHRUNK = Fault(at_ms=0, kind=plan.KILL, role=plan.SHRUNK_LEADER, back_ms=100)
 UNCOMMITTED = Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER, back_ms=100)
 
 
-def test_a_crash_of_a_shrunk_leader_hits_the_partition_whose_isr_shrank_last_for_any_pick() -> None:
+def test_a_crash_aimed_at_the_leader_of_a_shrunk_isr_hits_the_partition_whose_isr_shrank_last() -> None:
     hit: list[tuple[int, str]] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -62,7 +63,7 @@ def aimed_at(cluster: SimCluster) -> list[int]:
     return Nemesis(cluster).targets.holders(plan.SHRUNK_LEADER)
 
 
-def test_a_crash_of_a_shrunk_leader_ignores_deleted_topics() -> None:
+def test_a_crash_aimed_at_the_leader_of_a_shrunk_isr_ignores_deleted_topics() -> None:
     async def story(cluster: SimCluster) -> None:
         leader, other, _ = await shrink_two(cluster)
         assert aimed_at(cluster) == [other]
@@ -74,7 +75,7 @@ def test_a_crash_of_a_shrunk_leader_ignores_deleted_topics() -> None:
     assert not play(story, brokers=4)
 
 
-def test_a_crash_of_a_shrunk_leader_hits_another_partition_once_the_last_shrunk_isr_recovered() -> None:
+def test_a_crash_aimed_at_the_leader_of_a_shrunk_isr_ignores_an_isr_that_has_recovered() -> None:
     async def story(cluster: SimCluster) -> None:
         leader, other, spare = await shrink_two(cluster)
         assert aimed_at(cluster) == [other]
@@ -89,7 +90,7 @@ def test_a_crash_of_a_shrunk_leader_hits_another_partition_once_the_last_shrunk_
     assert not play(story, brokers=4)
 
 
-def test_an_aimed_crash_kills_a_controller_between_append_and_commit() -> None:
+def test_a_crash_aimed_at_a_controller_with_an_uncommitted_record_kills_it_before_the_commit() -> None:
     seen: list[tuple[int, int, str]] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -116,7 +117,7 @@ def test_an_aimed_crash_kills_a_controller_between_append_and_commit() -> None:
     assert end > committed
 
 
-def test_an_aimed_crash_kills_a_leader_between_append_and_commit() -> None:
+def test_a_crash_aimed_at_a_leader_with_an_uncommitted_record_kills_it_before_the_commit() -> None:
     async def story(cluster: SimCluster) -> None:
         await cluster.world.sleep_ms(1_000)
         nemesis, leader = Nemesis(cluster), state_of(cluster).leader
@@ -137,7 +138,7 @@ def test_an_aimed_crash_kills_a_leader_between_append_and_commit() -> None:
     assert not play(story)
 
 
-def test_an_aimed_crash_stops_waiting_for_a_moment_after_a_timeout() -> None:
+def test_a_crash_that_waits_for_a_momentary_role_hits_any_node_after_a_timeout() -> None:
     async def story(cluster: SimCluster) -> None:
         nemesis = Nemesis(cluster)
         assert await nemesis.crash_one(SHRUNK)

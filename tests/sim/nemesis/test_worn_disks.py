@@ -1,4 +1,6 @@
-"""Tests of worn-out disks: a run tolerates corrupt bytes and failing reads, and checks catch a broker that does not."""
+"""Tests of worn-out disks: a run tolerates corrupt bytes and failing reads, and checks catch a broker that does not
+tolerate them.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +168,7 @@ def test_checks_catch_a_broker_that_serves_a_corrupt_batch_endlessly(monkeypatch
     assert {finding.check for finding in carry_out(rot, duration_ms=10_000).findings} == {"L7"}
 
 
-def test_a_corrupt_leader_frozen_between_rejections_gets_more_time() -> None:
+def test_a_leader_frozen_between_rejections_of_its_corrupt_batch_is_no_finding() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=9_000)
     pause = Fault(at_ms=1_800, kind="pause", node=1, lane=1, duration_ms=4_000)
     result = carry_out(rot, pause, duration_ms=10_000)
@@ -243,13 +245,13 @@ def test_checks_catch_too_many_rejections_by_one_reader(
 @pytest.mark.parametrize(
     "between", [another_fault_of_its_leader, a_new_reader, records_at_last, no_other_replica_in_sync_for_a_while]
 )
-def test_reader_rejections_are_recounted_when_the_broker_restarts_its_count(
+def test_the_count_of_rejections_by_a_reader_restarts_when_the_broker_restarts_its_count(
     between: Callable[[SimCluster, Refusals, Corruption], Awaitable[None]],
 ) -> None:
     assert not refused_in(between)
 
 
-def test_quick_reader_rejections_leave_the_broker_time_to_check() -> None:
+def test_many_rejections_in_a_short_time_are_no_finding_because_the_brokers_check_takes_time() -> None:
     async def story(cluster: SimCluster) -> None:
         rot = await leader_with_damaged_batch(cluster)
         refusals = Refusals(cluster, [rot.log])
@@ -260,7 +262,7 @@ def test_quick_reader_rejections_leave_the_broker_time_to_check() -> None:
     assert not play(story)
 
 
-def test_a_broker_that_answers_with_an_error_serves_no_corrupt_batch() -> None:
+def test_an_error_response_does_not_count_as_serving_a_corrupt_batch() -> None:
     async def story(cluster: SimCluster) -> None:
         rot = await leader_with_damaged_batch(cluster)
         refusals = Refusals(cluster, [rot.log])
@@ -271,7 +273,7 @@ def test_a_broker_that_answers_with_an_error_serves_no_corrupt_batch() -> None:
 
 
 @pytest.mark.slow
-def test_a_power_loss_beyond_the_damage_budget_becomes_a_kill() -> None:
+def test_a_planned_power_loss_that_exceeds_the_budget_of_damaged_replicas_becomes_a_kill() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=2_000)
     loss = Fault(at_ms=600, kind=POWER_LOSS, node=2, lane=1, back_ms=50)
     result = carry_out(rot, loss, duration_ms=3_000)
@@ -342,7 +344,7 @@ def test_corruption_changes_only_protected_bytes_and_can_be_restored() -> None:
     assert not play(story)
 
 
-def test_a_log_without_another_in_sync_replica_is_not_corrupted() -> None:
+def test_no_corruption_is_injected_into_a_log_without_another_in_sync_replica() -> None:
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 5)
         leader = state_of(cluster).leader
@@ -355,7 +357,7 @@ def test_a_log_without_another_in_sync_replica_is_not_corrupted() -> None:
     assert not play(story)
 
 
-def test_no_log_is_corrupted_after_a_blackout_before_brokers_reregister() -> None:
+def test_no_corruption_is_injected_after_a_blackout_until_all_brokers_are_registered_again() -> None:
     """By committed metadata brokers are in sync until they register again. Then those that lost power are removed, and
     the corrupt replica would be the last one."""
 

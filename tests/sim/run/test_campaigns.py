@@ -1,4 +1,6 @@
-"""Tests of the combined results of many runs: what no run could judge is reported as unknown."""
+"""Tests of the combined results of many runs: checks without input, and histories without a result, are reported as
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def test_a_very_large_campaign_fails_if_a_fault_class_never_coincided_with_a_clu
 
 
 @pytest.mark.parametrize(("seeds", "is_shown"), [(1, False), (2, True)])
-def test_coverage_table_and_check_codes_are_shown_for_several_seeds(
+def test_a_campaign_of_several_seeds_shows_the_coverage_table_and_codes_of_checks(
     monkeypatch: pytest.MonkeyPatch, seeds: int, is_shown: bool
 ) -> None:
     ran = replace(result(undecided=0), unseen=("R15", "R16"))
@@ -98,7 +100,7 @@ def test_a_campaign_lists_replica_transitions_that_never_happened(monkeypatch: p
     assert not any(line.startswith("seen: ") and TRANSITION in line for line in said)
 
 
-def test_a_single_seed_reports_its_checks_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_of_a_single_seed_reports_its_checks_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = replace(result(undecided=0), unseen=("R15", "R16"), counters=Counter({"undecided": 1, "fault: kill": 2}))
     monkeypatch.setattr(campaign, "in_processes", lambda _run, _chosen, _jobs: iter([(ran, 1.0)]))
     said: list[str] = []

@@ -41,7 +41,7 @@ def recorded(isr: tuple[int, ...], epoch: int, *, leader: int = 1, adding: tuple
 
 
 class Run:
-    """A chronicle with a clock that the test sets."""
+    """The chronicle (main events) of a run, with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -72,7 +72,9 @@ class Run:
 @pytest.mark.parametrize(
     ("change_ms", "met"), [(999, 0), (1_500, 1), (2_000 + AFTERMATH_MS, 1), (2_001 + AFTERMATH_MS, 0)]
 )
-def test_a_fault_covers_a_state_that_begins_during_or_soon_after_it(change_ms: int, met: int) -> None:
+def test_coverage_counts_a_fault_for_a_state_that_begins_during_or_soon_after_the_fault(
+    change_ms: int, met: int
+) -> None:
     run = Run()
     run.fault(1_000, 2_000)
     run.at(change_ms, recorded((1,), 1), recorded((1, 2), 2))
@@ -81,7 +83,9 @@ def test_a_fault_covers_a_state_that_begins_during_or_soon_after_it(change_ms: i
 
 
 @pytest.mark.parametrize(("end_ms", "met"), [(999, 0), (1_500, 1), (60_000, 1)])
-def test_a_fault_covers_a_reassignment_in_progress(end_ms: int, met: int) -> None:
+def test_coverage_counts_a_fault_for_a_reassignment_that_is_in_progress_when_the_fault_begins(
+    end_ms: int, met: int
+) -> None:
     run = Run()
     run.at(100, recorded((1, 2), 1, adding=(3,)))
     run.at(end_ms, recorded((1, 2), 2))
@@ -89,7 +93,7 @@ def test_a_fault_covers_a_reassignment_in_progress(end_ms: int, met: int) -> Non
     assert run.met(REASSIGNMENT) == met
 
 
-def test_a_fault_covers_an_unfinished_election_and_a_rebalance() -> None:
+def test_coverage_counts_a_fault_for_an_election_and_a_rebalance_that_have_not_ended() -> None:
     run = Run()
     run.at(100, recorded((1,), 1, leader=-1))
     run.chronicle.rejoins(1)
@@ -113,7 +117,9 @@ def test_a_fault_covers_an_unfinished_election_and_a_rebalance() -> None:
         ("isolate", (3, 1), 1),
     ],
 )
-def test_a_fault_covers_only_states_of_the_nodes_it_hits(kind: str, nodes: tuple[int, ...], met: int) -> None:
+def test_coverage_counts_a_fault_only_for_states_of_the_nodes_that_it_affects(
+    kind: str, nodes: tuple[int, ...], met: int
+) -> None:
     run = Run()
     run.leads(101)
     run.fault(1_000, 2_000, kind, nodes)
@@ -122,7 +128,7 @@ def test_a_fault_covers_only_states_of_the_nodes_it_hits(kind: str, nodes: tuple
 
 
 @pytest.mark.parametrize(("nodes", "met"), [((102,), 1), ((1,), 0)])
-def test_only_faults_of_voters_cover_a_quorum_election(nodes: tuple[int, ...], met: int) -> None:
+def test_coverage_counts_only_faults_of_voters_for_an_election_in_the_quorum(nodes: tuple[int, ...], met: int) -> None:
     run = Run()
     run.leads(101)
     run.fault(1_000, 2_000, "pause", nodes)
@@ -132,7 +138,9 @@ def test_only_faults_of_voters_cover_a_quorum_election(nodes: tuple[int, ...], m
 
 
 @pytest.mark.parametrize(("nodes", "met"), [((2,), 1), ((3,), 1), ((1,), 0)])
-def test_faults_of_a_coordinator_or_its_partitions_replicas_cover_a_rebalance(nodes: tuple[int, ...], met: int) -> None:
+def test_coverage_counts_faults_of_a_coordinator_or_its_partitions_replicas_for_a_rebalance(
+    nodes: tuple[int, ...], met: int
+) -> None:
     run = Run()
     offsets = replace(recorded((2, 3), 0, leader=2), topic_partition=("__consumer_offsets", 1), replicas=(2, 3))
     run.at(100, offsets)
@@ -142,7 +150,7 @@ def test_faults_of_a_coordinator_or_its_partitions_replicas_cover_a_rebalance(no
     assert run.met(REBALANCE, "pause") == met
 
 
-def test_deleting_a_topic_ends_the_states_of_its_partitions() -> None:
+def test_coverage_counts_no_fault_for_a_reassignment_after_its_topic_was_deleted() -> None:
     run = Run()
     run.at(100, recorded((1, 2), 1, adding=(3,)))
     run.chronicle.observe(TopicDeleted("orders"), EMPTY_IMAGE)
@@ -150,7 +158,7 @@ def test_deleting_a_topic_ends_the_states_of_its_partitions() -> None:
     assert not run.met(REASSIGNMENT)
 
 
-def test_a_fault_without_effect_covers_nothing() -> None:
+def test_coverage_counts_a_fault_without_effect_for_no_state() -> None:
     run = Run()
     run.fault(1_000, 2_000)
     run.at(1_500, recorded((1,), 1))
@@ -175,12 +183,12 @@ def test_the_coverage_table_lists_every_kind_and_marks_empty_cells() -> None:
     assert next(line for line in lines if line.startswith("time ")).split() == ["time", "3", *["6"] * 5]
 
 
-def test_each_kind_of_fault_belongs_to_one_class() -> None:
+def test_each_kind_of_fault_belongs_to_one_class_of_the_coverage_table() -> None:
     drawn = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *RARE_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
     assert sorted(FAULT_KINDS) == sorted(drawn)
 
 
-def test_a_fault_class_covers_a_state_if_one_of_its_kinds_does() -> None:
+def test_coverage_counts_a_class_of_faults_for_a_state_if_it_counts_one_kind_of_the_class() -> None:
     some = {(kinds[0], state): 1 for kinds in FAULT_CLASSES.values() for state in STATES}
     assert classes_never_met(some) == []
     del some["clock", REBALANCE]

@@ -105,7 +105,9 @@ def test_a_failing_seed_is_replayed_shrunk_and_reported(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-def test_shrinking_keeps_a_needed_crash_and_the_page_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinking_keeps_a_crash_that_the_failure_needs_and_the_report_page_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     take_one_bad_result_for_proof(monkeypatch)
     kraft_sim("--seed", 12, *ALONE, 4, "--failures", tmp_path)
     file, small = tmp_path / "seed-12.json", tmp_path / "seed-12.small.json"
@@ -141,7 +143,7 @@ def test_a_plan_that_does_not_fail_is_not_shrunk(tmp_path: Path) -> None:
         list(Shrinker(nothing, Signature("D1", "something")).steps())
 
 
-def test_a_file_without_a_plan_is_a_usage_error(tmp_path: Path) -> None:
+def test_kraft_sim_with_a_file_that_has_no_plan_ends_with_a_usage_error(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps({"format": 1}))
     for verb in ("replay", "shrink", "report"):
@@ -151,7 +153,7 @@ def test_a_file_without_a_plan_is_a_usage_error(tmp_path: Path) -> None:
     assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
 
 
-def test_a_seed_instead_of_a_command_is_answered_with_the_seed_option() -> None:
+def test_kraft_sim_with_a_number_instead_of_a_command_suggests_the_seed_option() -> None:
     code, said = kraft_sim("42")
     assert code == 2
     assert "A seed is given as --seed 42" in said
@@ -194,7 +196,7 @@ def test_shrinking_the_plan_of_a_passed_run_is_rejected(tmp_path: Path) -> None:
     assert "there is nothing to shrink" in " ".join(said.split())
 
 
-def test_an_unwritable_file_is_a_usage_error_before_the_run(tmp_path: Path) -> None:
+def test_kraft_sim_with_an_unwritable_file_ends_with_a_usage_error_before_the_run(tmp_path: Path) -> None:
     file, blocked = tmp_path / "good.json", tmp_path / "file" / "x"
     write_plan(file, RecordedPlan(Plan(duration_ms=100, ends_early=True), "", Signature("D1", "something")))
     (tmp_path / "file").touch()
@@ -211,14 +213,14 @@ def test_an_unwritable_file_is_a_usage_error_before_the_run(tmp_path: Path) -> N
         assert "nothing can be written" in said or "is a folder" in said
 
 
-def test_keeping_plans_of_already_recorded_runs_is_rejected(tmp_path: Path) -> None:
+def test_kraft_sim_rejects_keeping_the_plans_of_runs_that_are_recorded_already(tmp_path: Path) -> None:
     code, framed = kraft_sim("--seed", 1, "--keep", "--resume", tmp_path / "runs")
     assert code == 2
     assert "--keep and --resume" in framed
     assert "virtual" not in framed
 
 
-def test_a_run_whose_checks_use_stale_metadata_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_checks_use_stale_metadata_has_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = MetadataFold.take
 
     def take(fold: MetadataFold, batches: Iterable[bytes]) -> None:
@@ -238,7 +240,9 @@ def test_a_report_page_is_written_to_a_new_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_clients_exception_is_a_finding_and_later_seeds_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_a_workload_client_is_a_finding_and_the_next_seeds_still_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original, polls = Consumer.poll, itertools.count(1)
 
     async def twin(self: Consumer, **settings: Any) -> Any:
@@ -272,7 +276,7 @@ def with_settings(**overrides: str) -> ClusterShape:
     ],
     ids=[BLACKOUT, DIRECTORY],
 )
-def test_shrinking_removes_a_fault_with_the_setting_that_allows_it(fault: Fault, shape: ClusterShape) -> None:
+def test_shrinking_removes_a_fault_together_with_the_setting_that_allows_it(fault: Fault, shape: ClusterShape) -> None:
     """If the setting were kept, a smaller plan would fail for another reason than the one that was found."""
     tried: list[Plan] = []
 
@@ -289,7 +293,7 @@ def test_shrinking_removes_a_fault_with_the_setting_that_allows_it(fault: Fault,
     assert all(allows(plan.shape, each.kind) for plan in tried for each in plan.faults)
 
 
-def test_a_fault_that_a_cluster_need_not_tolerate_is_skipped() -> None:
+def test_a_run_skips_a_planned_fault_that_its_cluster_need_not_tolerate() -> None:
     faults = (
         Fault(at_ms=0, kind=BLACKOUT, back_ms=50),
         Fault(at_ms=0, kind=DIRECTORY, lane=1, node=1, duration_ms=50, back_ms=50),
@@ -299,7 +303,7 @@ def test_a_fault_that_a_cluster_need_not_tolerate_is_skipped() -> None:
     assert not result.findings
 
 
-def test_findings_during_the_teardown_of_a_stopped_run_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_during_the_teardown_of_a_run_that_was_stopped_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     acknowledge_what_is_only_appended(monkeypatch)
     plan = draw_plan(3, FaultSettings(duration_ms=2_000, crashes=0, network_faults=0))
     whole = run_plan(plan)

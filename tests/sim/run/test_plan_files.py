@@ -36,7 +36,7 @@ SETTINGS = FaultSettings(duration_ms=5_000)
 
 
 @given(st.integers(min_value=0, max_value=1 << 40))
-def test_a_written_plan_is_read_back_unchanged(seed: int) -> None:
+def test_a_plan_written_to_a_file_is_read_back_unchanged(seed: int) -> None:
     plan = draw_plan(seed, SETTINGS)
     recorded = RecordedPlan(plan, "abc", Signature("D4", "something"), "D4 at event 3: something", "1.2.3")
     assert parse(render(recorded)) == recorded
@@ -46,7 +46,7 @@ def test_a_seed_always_draws_the_same_plan() -> None:
     assert draw_plan(7, SETTINGS) == draw_plan(7, SETTINGS) != draw_plan(8, SETTINGS)
 
 
-def test_a_seed_has_six_faults_of_three_kinds_and_one_in_ten_has_none() -> None:
+def test_a_seed_draws_at_least_six_faults_of_three_kinds_and_every_tenth_seed_draws_none() -> None:
     for seed in range(1, 60):
         kinds = Counter(fault.kind for fault in draw_plan(seed, FaultSettings()).faults)
         if seed % 10:
@@ -157,7 +157,7 @@ def test_an_impossible_plan_is_rejected_with_a_reason() -> None:
         assert f"fault 1 ({kind}) hits the node that it names, and not the active controller: only kill" in said
 
 
-def test_a_plan_time_above_the_limit_is_rejected_with_the_limits_name() -> None:
+def test_a_time_in_a_plan_above_the_limit_is_rejected_with_an_error_that_names_the_limit() -> None:
     long = PLAN_MS_MAX + 1
     told = (
         spoil(lambda data: data["faults"][0].update(at_ms=99_999_999_999)),

@@ -27,7 +27,7 @@ def test_a_worker_process_imports_no_test_tools() -> None:
     assert list(in_processes(finds_hypothesis, (1, 2), 2)) == [(1, False), (2, False)]
 
 
-def test_one_job_runs_many_seeds_in_fresh_processes_to_free_memory() -> None:
+def test_a_campaign_with_one_job_runs_many_seeds_in_new_processes_to_free_memory() -> None:
     few, many = range(RUNS_PER_PROCESS), range(RUNS_PER_PROCESS + 1)
     assert set(in_processes(process_of, few, 1)) == {os.getpid()}
     *first, last = in_processes(process_of, many, 1)
@@ -45,13 +45,13 @@ def test_a_dead_worker_process_fails_only_its_current_seed(jobs: int) -> None:
     ]
 
 
-def test_an_exception_of_a_run_is_raised_with_its_original_place() -> None:
+def test_an_exception_in_a_worker_process_is_raised_with_a_note_of_its_original_traceback() -> None:
     with pytest.raises(KeyError) as raised:
         list(in_processes(raises, (1, 2), 2))
     assert any("in raises" in note for note in raised.value.__notes__)
 
 
-def test_the_same_seed_may_be_run_twice_in_worker_processes() -> None:
+def test_a_seed_that_is_listed_twice_is_run_twice_in_worker_processes() -> None:
     assert list(in_processes(dies_of, (1, 1, 2), 2)) == [-1, -1, -2]
 
 
@@ -80,7 +80,7 @@ def test_a_cores_campaign_reports_a_seed_whose_process_died(monkeypatch: pytest.
     assert said[-1] == "failed: 5"
 
 
-def test_a_later_worker_process_also_ignores_interrupts() -> None:
+def test_a_worker_process_started_later_than_the_first_ignores_interrupts_too() -> None:
     assert list(in_processes(blocks_interrupts, (1, 2), 1, runs_per_process=1)) == [True, True]
     assert not blocks_interrupts(0)
 

@@ -35,7 +35,7 @@ def test_a_run_with_a_crash_keeps_every_invariant(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_trace_in_a_warm_process() -> None:
+def test_a_seed_run_twice_in_one_process_gives_the_same_trace() -> None:
     settings = RunSettings(faults=FaultSettings(duration_ms=1_500, crashes=1))
     first, second, other = (run_seed(seed, settings) for seed in (5, 5, 6))
     assert first.trace_hash == second.trace_hash != other.trace_hash
@@ -99,7 +99,7 @@ def test_the_plan_of_a_passed_run_is_kept_on_request(tmp_path: Path) -> None:
     assert "the trace is the same as pykraft" in said
 
 
-def test_replaying_a_handwritten_plan_compares_no_trace(tmp_path: Path) -> None:
+def test_the_replay_of_a_handwritten_plan_needs_no_recorded_trace_hash(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "simulator.md"
     file = tmp_path / "mine.json"
     file.write_text(page.read_text().partition("```json\n")[2].partition("```")[0])
@@ -111,7 +111,7 @@ def test_replaying_a_handwritten_plan_compares_no_trace(tmp_path: Path) -> None:
     assert "recorded" not in said
 
 
-def test_a_fresh_seed_is_named_so_that_it_can_be_run_again(tmp_path: Path) -> None:
+def test_kraft_sim_prints_a_random_seed_so_that_it_can_be_run_again(tmp_path: Path) -> None:
     options = ("--seconds", "0.3", "--crashes", "0", "--jobs", "1", "--failures", str(tmp_path))
     _, said = kraft_sim("--fresh", *options)
     line = said.splitlines()[0]

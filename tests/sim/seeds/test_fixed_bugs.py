@@ -1,4 +1,4 @@
-"""Tests of our own bugs that runs of the simulator found, each as a short schedule that fails without its fix.
+"""Tests of bugs of pykraft that runs of the simulator found, each as a short schedule that fails without its fix.
 
 A seed gives another run as soon as anything changes; a schedule stays the same. docs/simulator-findings.md lists all of
 these bugs.
@@ -68,7 +68,7 @@ def test_trimming_records_during_a_followers_read_does_not_stop_the_controller()
 
 
 def test_a_node_stops_cleanly_while_its_metadata_log_is_trimmed() -> None:
-    """Bug: the core was no longer notified of deletions, and its next query for the size of a snapshot failed."""
+    """Bug: the Raft core was no longer notified of deletions, and its next query for the size of a snapshot failed."""
 
     async def story(cluster: SimCluster) -> None:
         for number in range(3):
@@ -84,8 +84,9 @@ def test_a_node_stops_cleanly_while_its_metadata_log_is_trimmed() -> None:
     assert not play(story, overrides=BUSY_SNAPSHOTS, options=options)
 
 
-def test_equal_folders_in_two_log_directories_are_both_set_aside() -> None:
-    """Bug: the first folder was renamed twice, and the second time its healthy directory went offline."""
+def test_stray_partition_folders_of_the_same_name_in_two_log_directories_are_both_renamed() -> None:
+    """Bug: the folder in the first log directory was renamed twice, and at the second rename its healthy log directory
+    went offline."""
 
     async def story(cluster: SimCluster) -> None:
         await kill_and_settle(cluster, 3)
@@ -145,7 +146,7 @@ def test_an_active_controller_with_a_full_disk_is_replaced() -> None:
 
 
 async def keep_busy(cluster: SimCluster, topic: str, partition: int, number: int) -> None:
-    """Write one batch after the other, and wait only for the leader."""
+    """Write batches one at a time, and wait only for the leader's acknowledgement."""
     async with Producer(
         bootstrap_servers=cluster.shape.bootstrap_servers,
         acks=1,
@@ -156,7 +157,7 @@ async def keep_busy(cluster: SimCluster, topic: str, partition: int, number: int
             await producer.send(topic, b"more", partition=partition)
 
 
-def test_a_busy_partition_leaves_room_for_others_in_fetch_responses() -> None:
+def test_a_busy_partition_leaves_room_for_other_partitions_in_fetch_responses() -> None:
     """Bug: with room for one batch in a response, the partition that used it came first again in the next response. The
     records of another partition in the same fetch waited endlessly, while its replicas stayed in sync."""
 
@@ -176,7 +177,7 @@ def test_a_busy_partition_leaves_room_for_others_in_fetch_responses() -> None:
     assert not play(story, overrides={"replica.fetch.response.max.bytes": "1"})
 
 
-def test_leader_balancing_during_a_shutdown_keeps_no_inactive_broker_in_the_isr() -> None:
+def test_leader_balancing_during_a_controlled_shutdown_leaves_no_inactive_broker_in_the_isr() -> None:
     """Bug: the broker's shutdown was recorded before its removal from the partitions. A change of these partitions in
     between, in the same pass of the event loop, left the broker in the ISR."""
 
@@ -205,8 +206,8 @@ def test_leader_balancing_during_a_shutdown_keeps_no_inactive_broker_in_the_isr(
 
 
 def test_a_fence_names_a_connection_that_ended_before_the_controller_knew_the_broker() -> None:
-    """Two controllers that have just started have no broker in their metadata yet, but receive heartbeats of one, which
-    dies and restarts. Bug: the new leader did not use these heartbeats, and the fence named no connection."""
+    """Two controllers that have just started have no broker in their metadata yet, but receive heartbeats of a broker,
+    which dies and restarts. Bug: the new leader did not use these heartbeats, and the fence named no connection."""
 
     async def story(cluster: SimCluster) -> None:
         first, second, _ = cluster.shape.controller_ids
@@ -231,7 +232,7 @@ def test_a_fence_names_a_connection_that_ended_before_the_controller_knew_the_br
     assert [line for line in lines if "brokers are gone" in line]
 
 
-def test_a_complete_partition_keeps_its_success_while_its_request_waits_for_others() -> None:
+def test_a_replicated_partition_keeps_its_success_while_its_produce_request_waits_for_other_partitions() -> None:
     """Bug of the check D11: it used epoch and ISR at the time of the response. One of two partitions of a request is
     complete, and loses its follower before the other partition is complete."""
 
@@ -254,10 +255,10 @@ def test_a_complete_partition_keeps_its_success_while_its_request_waits_for_othe
     assert not play(story)
 
 
-def test_after_all_brokers_crashed_one_that_lost_no_records_is_elected() -> None:
+def test_after_a_crash_of_all_brokers_a_replica_that_lost_no_records_is_elected() -> None:
     """All in-sync replicas had stopped uncleanly before the controller noticed (seed 131). Bug: the last known leader
-    was elected although its power loss had cost it records that the others still held, so acknowledged records were
-    lost."""
+    was elected although a power loss had removed records from it that the other replicas still had, so acknowledged
+    records were lost."""
 
     async def story(cluster: SimCluster) -> None:
         assert await produce(cluster, 20) == 20
@@ -269,9 +270,9 @@ def test_after_all_brokers_crashed_one_that_lost_no_records_is_elected() -> None
     assert not play(story)
 
 
-def test_brokers_that_crashed_together_without_losing_records_continue() -> None:
-    """Bug: the last known leader was elected without checking its log, which is indistinguishable from a loss (seed
-    123)."""
+def test_the_last_leader_leads_again_after_all_brokers_crashed_together_without_losing_records() -> None:
+    """Bug: the last known leader was elected without a check of its log, which cannot be distinguished from an election
+    that loses records (seed 123)."""
 
     async def story(cluster: SimCluster) -> None:
         assert await produce(cluster, 20) == 20
@@ -279,9 +280,9 @@ def test_brokers_that_crashed_together_without_losing_records_continue() -> None
         assert state_of(cluster).leader == leader
 
 
-def test_a_recreated_topic_does_not_inherit_the_old_high_watermark() -> None:
-    """Bug: the old high watermark stayed in the checkpoint until its next write. A leader that was killed before that
-    restarted with a record that no other replica had, and treated it as committed."""
+def test_a_recreated_topic_does_not_inherit_the_high_watermark_of_the_deleted_topic() -> None:
+    """Bug: the deleted topic's high watermark stayed in the checkpoint until its next write. A leader that was killed
+    before that restarted with a record that no other replica had, and treated it as committed."""
 
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 10)
@@ -317,8 +318,8 @@ async def write_as_one(cluster: SimCluster, count: int, *, acks: str = "all") ->
 
 
 async def come_back_behind_what_was_deleted(cluster: SimCluster, *, alone: int, after: int, start: int) -> None:
-    """Run a schedule in which a leader with this many own records above the 5 that all replicas have dies. The next
-    leader commits that many others, its log is made to begin at `start`, and the dead broker returns."""
+    """Run a schedule in which a leader dies that has `alone` records that no other replica has, after 5 that all have.
+    The next leader commits `after` other records, its log is made to begin at `start`, and the dead broker returns."""
     assert await produce(cluster, 5) == 5
     leader = state_of(cluster).leader
     for other in cluster.shape.broker_ids:
@@ -337,9 +338,9 @@ async def come_back_behind_what_was_deleted(cluster: SimCluster, *, alone: int, 
 
 
 def test_a_replica_ending_at_its_leaders_log_start_drops_uncommitted_records() -> None:
-    """Bug: its last epoch had been deleted with the records, so the leader treated all of its log as its own history. A
-    record that no other replica had took the place of a committed one. A crash, which may move the log start back,
-    exposed it."""
+    """Bug: the replica's last epoch had been deleted with the leader's records, so the leader treated all of the
+    replica's log as its own history. A record that no other replica had took the place of a committed one. A crash,
+    which may move the log start back, exposed it."""
 
     async def story(cluster: SimCluster) -> None:
         await come_back_behind_what_was_deleted(cluster, alone=2, after=2, start=7)
@@ -348,8 +349,7 @@ def test_a_replica_ending_at_its_leaders_log_start_drops_uncommitted_records() -
 
 
 def test_a_replica_ending_within_its_leaders_first_batch_catches_up() -> None:
-    """As in the previous test, but the replica's log ends within a batch of the leader. Bug: the replica endlessly
-    rejected what it was sent."""
+    """Bug: a replica whose log ended in the middle of a batch of its leader endlessly rejected what it was sent."""
 
     async def story(cluster: SimCluster) -> None:
         await come_back_behind_what_was_deleted(cluster, alone=2, after=4, start=7)
@@ -358,7 +358,8 @@ def test_a_replica_ending_within_its_leaders_first_batch_catches_up() -> None:
 
 
 def test_replicas_with_equal_deleted_prefixes_keep_their_logs_under_a_new_leader() -> None:
-    """The opposite case: the records of the replicas are known to be the same, though the epochs are deleted."""
+    """The epochs of the deleted records are deleted too, but the replicas are known to have the same records. So they
+    must not restart their logs at the new leader's log start."""
 
     async def story(cluster: SimCluster) -> None:
         assert await produce(cluster, 5) == 5
@@ -386,8 +387,9 @@ def log_of(cluster: SimCluster, broker: int) -> Log:
 
 
 def test_in_sync_replicas_keep_producer_states_when_all_records_are_deleted() -> None:
-    """The opposite case: the replicas end where the leader's log begins, and the epoch of their records is deleted
-    there, but they have all committed records. A log that is restarted would accept a producer's retry as new."""
+    """The replicas end where the leader's log begins, and the epoch of their records is deleted there, but they have
+    all committed records. So they must not restart their logs: a restarted log would accept a producer's retry as new.
+    """
 
     async def story(cluster: SimCluster) -> None:
         servers = cluster.shape.bootstrap_servers

@@ -38,9 +38,9 @@ from tests.stages.checked_cluster import kill_and_settle, play, produce, state_o
 DURABLE = {"log.flush.interval.messages": "1"}
 
 
-def test_an_empty_disk_excuses_an_elr_member_even_with_synced_records() -> None:
-    """The member stays eligible while it is down, because the loss is unknown; its new registration ends that (seed
-    126)."""
+def test_checks_accept_an_elr_member_with_an_empty_disk_even_if_every_record_was_synced() -> None:
+    """The member stays eligible while it is down, because the loss is unknown. Its new registration ends the
+    eligibility (seed 126)."""
 
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 5)
@@ -64,7 +64,7 @@ def test_an_empty_disk_excuses_an_elr_member_even_with_synced_records() -> None:
     assert not play(story, overrides=DURABLE)
 
 
-def test_checks_accept_a_metadata_log_restarted_after_a_hole_left_by_a_power_loss() -> None:
+def test_checks_accept_a_metadata_log_restarted_after_a_gap_left_by_a_power_loss() -> None:
     """After the power loss the name of a deleted segment returns without its bytes, because the broker had not synced
     the directory, and the segment after it is intact. The newest snapshot has the missing records, and the later ones
     are fetched again (seed 78)."""
@@ -123,7 +123,7 @@ def was_just_trimmed(folder: Directory, end_offset: int) -> bool:
 
 
 def keep_the_last_segment_alone(folder: Directory) -> None:
-    """Drop what was not synced: every change of the directory, and every byte of the deleted file. The other files keep
+    """Drop what was not synced: every change of the directory, and every byte of the deleted file. All other files keep
     everything."""
     folder.pending.clear()
     for name, file in folder.entries.items():
@@ -139,7 +139,7 @@ def segments_of(folder: Directory) -> list[Inode]:
     return [file for file in files if isinstance(file, Inode)]
 
 
-def test_a_delayed_produce_response_is_judged_by_the_time_of_its_commit() -> None:
+def test_checks_use_epoch_and_isr_at_the_time_of_the_commit_for_a_delayed_produce_response() -> None:
     """One request for two partitions: the first is acknowledged, its ISR shrinks while the second one waits, and then
     the response is sent (seed 78)."""
 
@@ -219,7 +219,7 @@ class LateHeartbeat:
         await wait_whole(cluster)
 
 
-def test_a_fence_requested_before_the_unfencing_is_committed_counts_as_requested() -> None:
+def test_checks_accept_a_fence_that_a_broker_requested_before_its_unfencing_was_committed() -> None:
     """The broker's unfencing is appended and not committed, because disks are slow, when a heartbeat arrives that
     requests its fencing (seed 15)."""
     late = LateHeartbeat()
@@ -227,7 +227,7 @@ def test_a_fence_requested_before_the_unfencing_is_committed_counts_as_requested
     assert late.was_uncommitted
 
 
-def test_checks_catch_a_requested_fence_if_only_committed_unfencings_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_uses_only_committed_unfencings_reports_a_requested_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     original = ClusterWatch.heartbeat_handled
 
     def twin(watch: ClusterWatch, controller: int, request: HeartbeatRequest, connection: int) -> None:
@@ -238,7 +238,7 @@ def test_checks_catch_a_requested_fence_if_only_committed_unfencings_count(monke
     assert {finding.check for finding in play(LateHeartbeat().story)} == {"K1"}
 
 
-def test_a_fence_committed_in_a_later_epoch_is_judged_by_the_epoch_that_decided_it() -> None:
+def test_checks_ignore_heartbeats_of_a_later_epoch_than_the_one_that_decided_a_fence() -> None:
     """The controller dies before the fence is committed, and is elected again. Its sessions restart, and heartbeats
     that it receives from then on are no evidence against the fence (seed 203)."""
 
@@ -292,7 +292,7 @@ def test_a_heartbeat_between_the_slices_of_a_fence_does_not_revoke_it(monkeypatc
     assert not play(story, controllers=1)
 
 
-def test_a_fence_lost_by_a_power_loss_does_not_affect_the_next_epochs_fence() -> None:
+def test_checks_accept_the_fence_of_a_later_epoch_after_a_power_loss_removed_an_uncommitted_fence() -> None:
     """The controller of the next epoch decides again, and has no connection of that incarnation (seed 3549 of 15 s)."""
 
     async def story(cluster: SimCluster) -> None:
@@ -312,7 +312,7 @@ def test_a_fence_lost_by_a_power_loss_does_not_affect_the_next_epochs_fence() ->
     assert {finding.check for finding in play(story, controllers=1)} <= {"K1"}, "nobody has proven that 2 is dead"
 
 
-def test_one_late_heartbeat_excuses_only_one_fence() -> None:
+def test_a_late_heartbeat_that_requests_a_fence_excuses_only_one_fence() -> None:
     async def story(cluster: SimCluster) -> None:
         await LateHeartbeat().story(cluster)
         fence = FenceRecorded(cluster.image.brokers[3], superseded=False, epoch=cluster.image.epoch)
@@ -346,7 +346,7 @@ async def stop_before_the_controller_notices(cluster: SimCluster, *, lose_power:
     return leader
 
 
-def test_an_unreported_unclean_stop_is_reported_after_a_clean_stop() -> None:
+def test_an_unclean_stop_that_no_registration_reported_is_reported_after_a_later_clean_stop() -> None:
     """The clean stop leaves no clean shutdown file, because the broker's logs were not recovered yet. Then ISR and ELR
     are empty, and the replica that is elected lacks nothing (seed 1726)."""
 
@@ -362,7 +362,7 @@ def test_an_unreported_unclean_stop_is_reported_after_a_clean_stop() -> None:
     assert not play(story_of_a_loss)
 
 
-def test_an_unreported_unclean_stop_does_not_excuse_electing_an_incomplete_replica(
+def test_an_unclean_stop_that_no_registration_reported_allows_no_election_of_an_incomplete_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def take_back(_image: Any, _context: Any, _topic_id: Any, _index: Any, state: Any, may_lead: Any) -> int:

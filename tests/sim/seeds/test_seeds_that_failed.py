@@ -2,7 +2,7 @@
 bug.
 
 The draws of a seed change with SCHEDULE_VERSION, and its run changes with any code. So each bug also has a schedule of
-its own, in test_fixed_bugs.py or test_fixed_checks.py. Seeds of earlier versions have only these.
+its own, in test_fixed_bugs.py or test_fixed_checks.py. For bugs of earlier versions there are only these schedules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the page of a run: states are distinguishable, labels are complete, codes are explained."""
+"""Tests of the HTML page of a run: states are distinguishable, labels are complete, codes are explained."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_a_killed_broker_that_is_fenced_afterwards_is_drawn_as_down(story: Story
     ]
 
 
-def test_story_states_have_different_colours() -> None:
+def test_states_on_the_page_of_a_run_have_different_colours() -> None:
     colours = [*COLOURS.values(), *LEADER_COLOURS]
     assert len(set(colours)) == len(colours)
 
 
 @pytest.mark.parametrize("end_ms", [1_000, 16_000, 60_000, 3_600_000])
-def test_story_axis_labels_are_within_the_picture(end_ms: int) -> None:
+def test_axis_labels_on_the_page_of_a_run_are_within_the_picture(end_ms: int) -> None:
     picture = ElementTree.fromstring(Chart([], 0, end_ms, 1_000, None).svg())
     labels = [element for element in picture.iter() if element.get("class") == "axis"]
     assert len(labels) > 5
@@ -73,17 +73,17 @@ def test_story_axis_labels_are_within_the_picture(end_ms: int) -> None:
         assert half <= float(label.get("x", "")) <= float(picture.get("width", "")) - half
 
 
-def test_the_story_page_names_the_trace_hash_of_the_plan_file(found: Story) -> None:
+def test_the_page_of_a_run_shows_the_trace_hash_of_the_plan_file(found: Story) -> None:
     assert "hash-of-the-file" in render_page(found)
 
 
-def test_the_code_of_a_finding_on_the_story_page_links_to_its_invariant(found: Story) -> None:
+def test_the_code_of_a_finding_on_the_page_of_a_run_links_to_its_invariant(found: Story) -> None:
     page = render_page(found)
     assert '<a href="#invariant">D9</a>' in page
     after = page.partition('id="invariant"')[2]
     assert after.index(STATEMENT) < after.index("<svg")
 
 
-def test_the_story_legend_does_not_overlap_the_next_sentence(story: Story) -> None:
+def test_the_legend_on_the_page_of_a_run_does_not_overlap_the_next_sentence(story: Story) -> None:
     (legend,) = re.findall(r'<p class="key">(.*?)</p>', render_page(story), flags=re.DOTALL)
     assert re.sub(r"<span[^>]*>[^<]*</span>", "", legend).strip() == ""

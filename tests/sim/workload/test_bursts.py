@@ -22,7 +22,7 @@ def batches_of(*verbs: str) -> list[int]:
     return [batch.next_offset - batch.base_offset for batch in log.batches[1:]]
 
 
-def test_send_too_operations_join_the_batch_of_the_previous_operation() -> None:
+def test_an_operation_send_too_joins_the_batch_of_the_operation_before_it() -> None:
     assert batches_of(SEND, *[SEND_TOO] * 7) == [8]
 
 

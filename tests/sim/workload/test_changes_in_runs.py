@@ -45,7 +45,7 @@ def directories_with(run: ClusterRun, broker: int, log: str) -> list[str]:
     return [name for name, entry in root.entries.items() if isinstance(entry, Directory) and log in entry.entries]
 
 
-def test_a_replica_is_moved_to_another_directory_and_back() -> None:
+def test_a_replica_is_moved_to_another_log_directory_and_back() -> None:
     shape = ClusterShape(controllers=1, overrides=OVERRIDES, log_dirs=2)
     there = [PlannedOperation(100 + 1_000 * which, CHANGE_DIRECTORY, 0, 3 * which) for which in (0, 1)]
     for moves, due in ((there, "dir-b"), (there[::-1], "dir-a")):
@@ -72,8 +72,8 @@ def test_voters_are_removed_and_added_while_a_controller_dies() -> None:
 
 
 def carry_out_deletions(*deletions: PlannedOperation) -> ClusterRun:
-    """Delete records of a partition of an extra topic that is written in batches of seven, while broker 2 is down from
-    900 ms to 1,500 ms."""
+    """Delete records of a partition of an administrator's topic that is written in batches of seven, while broker 2 is
+    down from 900 ms to 1,500 ms."""
     fault = Fault(at_ms=900, kind="kill", node=2, back_ms=600)
     work = {
         ADMIN: (PlannedOperation(0, SET_CONFIG),),  # a missing topic is created
@@ -85,7 +85,7 @@ def carry_out_deletions(*deletions: PlannedOperation) -> ClusterRun:
 
 
 def begins_of(run: ClusterRun) -> set[int]:
-    """Return the log starts of the extra topic's replicas."""
+    """Return the log start offsets of the replicas of the administrator's topic."""
     (topic,) = (topic for topic in run.cluster.image.topics if topic.name.startswith("extra"))
     return {run.cluster.begin_of(broker, topic.name, 0) for broker in topic.partition(0).replicas}
 

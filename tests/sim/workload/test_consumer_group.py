@@ -1,4 +1,6 @@
-"""Tests of a group of our own consumers in a run: what its members do, and that checks find forbidden behaviour."""
+"""Tests of the consumer group of a run whose members use pykraft's consumer: what its members do, and that checks find
+forbidden behaviour.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ TWO = (start(0, 0, BY_ITSELF), start(100, 1, BY_ITSELF))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_group_members_that_join_leave_and_die_process_all_records(strategy: str) -> None:
+def test_group_members_that_join_leave_and_die_process_all_records_in_the_end(strategy: str) -> None:
     work = (
         start(0, 0, BY_ITSELF, strategy),
         start(100, 1, WAITS, strategy),
@@ -87,7 +89,9 @@ def test_group_members_that_join_leave_and_die_process_all_records(strategy: str
     assert texts == [each.verb for each in work]
 
 
-def test_checks_catch_a_member_that_commits_records_it_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_member_that_commits_records_that_its_polls_did_not_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def twin(self: Assignment) -> dict[Any, Any]:
         return {tp: _committed(a.fetch) for tp, a in self.partitions.items() if a.fetch is not None}
 
@@ -156,7 +160,7 @@ def test_checks_catch_a_coordinator_that_expires_a_member_too_early(monkeypatch:
     assert "G8" in caught(lambda: monkeypatch.setattr(Shard, "reset_session", twin), *TWO)
 
 
-def test_checks_catch_a_partition_without_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_partition_that_no_group_member_owns(monkeypatch: pytest.MonkeyPatch) -> None:
     original = RangeAssignor.assign
 
     def twin(self: RangeAssignor, *arguments: Any) -> Any:
@@ -165,7 +169,7 @@ def test_checks_catch_a_partition_without_an_owner(monkeypatch: pytest.MonkeyPat
     assert caught(lambda: monkeypatch.setattr(RangeAssignor, "assign", twin), *TWO) == {"L8"}
 
 
-def test_some_drawn_worlds_have_a_group_with_each_assignor_and_commit_mode() -> None:
+def test_drawn_worlds_include_a_consumer_group_with_each_assignor_and_each_commit_mode() -> None:
     works = [draw_plan(seed, FaultSettings(duration_ms=20_000)).work.get(CONSUMER_GROUP, ()) for seed in range(1, 81)]
     drawn = [{choices_of(each.amount) for each in work if each.verb == START_MEMBER} for work in works if work]
     assert 10 <= len(drawn) <= 30

@@ -32,7 +32,7 @@ def found_by(run: ClusterRun) -> list[Finding]:
     return [*run.report.findings, *(found for check in run.checks for found in check.findings)]
 
 
-def test_every_controller_can_rejoin_with_an_empty_disk_in_turn() -> None:
+def test_controllers_restarted_one_by_one_with_empty_disks_become_voters_again() -> None:
     run = carried_out(Plan(shape=SHAPE, duration_ms=18_000, faults=REPLACED))
     assert not found_by(run), found_by(run)[0]
     assert run.disturbances.met == {EMPTY_DISK: 3}

@@ -1,5 +1,6 @@
-"""Tests that the answers that registrars (clients that compete for the same names) get in a run are judged. A good run
-passes with something to judge. Bugs are caught that answer before the commit, or without a commit.
+"""Tests of the check of topics and committed offsets in a run, for two clients that compete for the same names (the
+registrars). A run without a bug passes and has input for the check. Bugs are caught that answer before the commit, or
+without a commit.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SEEDS = (1, 2, 3)
 
 
 def plan_of(seed: int, *faults: Fault) -> Plan:
-    """Return a plan with only registrars, whose operations the seed draws."""
+    """Return a plan with only the clients that compete for topics and offsets, whose operations the seed draws."""
     work = draw_work(seed, PlanChoices(registers=True), FaultSettings(duration_ms=DURATION_MS))
     return Plan(
         seed=seed,
@@ -62,7 +63,7 @@ def cut_off(*nodes: int) -> tuple[Fault, ...]:
 CONTROLLERS_CUT_OFF, BROKERS_CUT_OFF = cut_off(101, 102, 103), cut_off(1, 2, 3)
 
 
-def test_a_good_run_has_topic_and_offset_histories_that_are_all_judged() -> None:
+def test_a_run_without_a_bug_has_topic_and_offset_histories_that_are_all_checked() -> None:
     result = run_plan(plan_of(1, *FLAPS))
     assert not result.findings, result.findings[0]
     assert result.counters["R20"] > 10
@@ -70,12 +71,12 @@ def test_a_good_run_has_topic_and_offset_histories_that_are_all_judged() -> None
     assert result.counters["undecided"] == 0
 
 
-def test_a_run_without_registrars_has_no_metadata_histories() -> None:
+def test_a_run_without_clients_that_compete_for_topics_has_no_metadata_histories() -> None:
     result = run_plan(Plan(duration_ms=100, ends_early=True))
     assert {"R20", "G3b"} <= set(result.unseen)
 
 
-def test_registrars_read_all_values_again_after_recovery() -> None:
+def test_clients_that_compete_for_topics_and_offsets_read_all_values_again_after_recovery() -> None:
     work = {REGISTRARS[0]: (PlannedOperation(0, CREATE, 0), PlannedOperation(10, COMMIT, 1))}
     result = run_plan(Plan(duration_ms=1_000, work=work))
     assert not result.findings, result.findings[0]
@@ -133,7 +134,7 @@ def a_commit_is_answered_and_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def caught(bug: Bug, check: str, faults: tuple[Fault, ...]) -> RunResult | None:
-    """Return the first run that finds the planted bug, of those that pass without it."""
+    """Return the first run that finds the planted bug, among the runs that pass without the bug."""
     for seed in SEEDS:
         plan = plan_of(seed, *faults)
         clean = run_plan(plan)
@@ -184,7 +185,7 @@ def coordinator_of_the_first_ledger(run: ClusterRun) -> int:
     return topic.partition(partition_of("ledger-0", topic.partition_count)).leader
 
 
-def test_offset_reads_answered_by_a_replaced_coordinator_are_not_judged() -> None:
+def test_offset_reads_answered_by_a_replaced_coordinator_do_not_count_as_input_of_the_check() -> None:
     """The coordinator is cut off from all nodes, and clients reach it. As in Apache Kafka, no quorum is contacted for a
     read."""
     first, other = REGISTRARS
@@ -206,12 +207,12 @@ def test_offset_reads_answered_by_a_replaced_coordinator_are_not_judged() -> Non
     assert not result.findings, result.findings[0]
     assert coordinator_of_the_first_ledger(run) != old
     notes = run.registrars.offset_notes
-    assert [(note.client, note.answer, note.office is None) for note in notes] == [
+    assert [(note.client, note.answer, note.leadership is None) for note in notes] == [
         (first, True, False),
         (other, True, False),
         (other, 2, False),
         (first, 1, True),
     ]
-    notes[-1].office = notes[-2].office
+    notes[-1].leadership = notes[-2].leadership
     run.registrars.judge()
     assert [finding.check for finding in run.registrars.checks.findings] == ["G3b"]

@@ -1,4 +1,4 @@
-"""Tests of the optional clients, each alone: what it does, and that the guarantees to it are judged."""
+"""Tests of the optional clients of a run, one at a time: what each does, and that broken guarantees to it are found."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_checks_catch_a_lost_or_duplicate_record_of_a_small_topic() -> None:
     assert {found.check for found in found_by(run)} == {"T1", "L10"}
 
 
-# the closed loop
+# the closed-loop producer
 
 
 def test_a_closed_loop_producer_sends_a_record_as_soon_as_the_previous_one_is_answered() -> None:
@@ -264,7 +264,7 @@ def test_checks_catch_a_setting_lost_after_it_was_read(monkeypatch: pytest.Monke
     assert {one.check for one in found_by(run)} == {"M11"}
 
 
-def test_a_recreated_topic_has_no_settings_of_the_old_one() -> None:
+def test_a_recreated_topic_has_no_settings_of_the_deleted_topic() -> None:
     again = (PlannedOperation(900, DELETE, 0), PlannedOperation(1_200, SET_CONFIG, 0, 0))
     run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC, *again, duration_ms=2_000)
     assert "extra-1" in run.admin.living
@@ -274,7 +274,7 @@ def test_a_recreated_topic_has_no_settings_of_the_old_one() -> None:
     assert {one.check for one in found_by(run)} == {"M11"}, "the deletion is what took them"
 
 
-def test_a_setting_request_for_an_unknown_topic_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_change_a_setting_of_an_unknown_topic_counts_as_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(image: Any, context: Any, command: Any) -> Any:
         (asked,) = command.request.resources
         return replace(
@@ -359,7 +359,7 @@ def test_checks_catch_a_log_longer_than_its_retention(monkeypatch: pytest.Monkey
 # drawing
 
 
-def test_each_optional_client_is_in_some_drawn_worlds_but_no_plain_ones() -> None:
+def test_each_optional_client_is_in_some_drawn_worlds_but_in_none_with_kafkas_defaults() -> None:
     plans = [draw_plan(seed, DRAWN) for seed in range(1, 61)]
     for client in RARE_CLIENTS:
         worlds = [plan.seed for plan in plans if client in plan.work]
@@ -367,7 +367,7 @@ def test_each_optional_client_is_in_some_drawn_worlds_but_no_plain_ones() -> Non
         assert all(seed % 4 for seed in worlds), client
 
 
-def test_operations_of_optional_clients_are_bounded_for_any_run_length() -> None:
+def test_the_number_of_operations_of_an_optional_client_has_a_maximum_for_any_run_length() -> None:
     for seed in range(1, 41):
         work = draw_plan(seed, FaultSettings(duration_ms=60_000)).work
         created = [each for each in work.get(SMALL_TOPICS, ()) if each.verb == CREATE_SMALL]

@@ -1,4 +1,4 @@
-"""Tests of a rolling restart in a run: one node after the other, and the next only when all replicas are in sync."""
+"""Tests of a rolling restart in a run: nodes restart one at a time, the next only when all replicas are in sync."""
 
 from __future__ import annotations
 

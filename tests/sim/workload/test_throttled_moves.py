@@ -53,7 +53,7 @@ def slow_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttled_moves, "RATES_BYTES", (8_000,))
 
 
-def test_a_throttled_reassignment_is_delayed_and_leaves_no_throttle() -> None:
+def test_a_throttled_reassignment_is_delayed_and_its_throttle_is_removed_at_the_end() -> None:
     run = carried_out()
     assert not found_by(run), found_by(run)[0]
     assert run.mover.throttles.begun == len(MOVES)
@@ -103,7 +103,7 @@ def test_some_drawn_worlds_with_reassignments_have_throttles() -> None:
         )
 
 
-def test_some_drawn_worlds_limit_the_rate_of_moves_between_directories() -> None:
+def test_some_drawn_worlds_limit_the_rate_of_moves_between_log_directories() -> None:
     plans = [draw_plan(seed, DRAWN) for seed in range(1, 121)]
     moving = [plan for plan in plans if DIRECTORY_MOVER in plan.work]
     held = [plan for plan in plans if DIRECTORY_RATE.items() <= plan.shape.overrides.items()]

@@ -61,7 +61,7 @@ def new_log(disk: Disk) -> File:
     return file
 
 
-def test_a_kill_keeps_everything_that_was_written() -> None:
+def test_a_kill_of_a_process_keeps_everything_that_it_wrote_to_the_simulated_disk() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         disk.make_directory("/data")
@@ -74,7 +74,7 @@ def test_a_kill_keeps_everything_that_was_written() -> None:
     run(body)
 
 
-def test_a_power_loss_keeps_synced_bytes_and_a_seeded_part_of_pending_writes() -> None:
+def test_a_power_loss_keeps_synced_bytes_and_a_random_part_of_pending_writes() -> None:
     left: set[bytes] = set()
 
     async def body(world: World) -> None:
@@ -235,7 +235,7 @@ def test_a_file_that_was_replaced_atomically_survives_a_power_loss() -> None:
     run(body, seeds=20)
 
 
-def test_old_bytes_are_written_back_without_a_sync() -> None:
+def test_bytes_written_long_ago_are_durable_without_a_sync() -> None:
     async def body(world: World) -> None:
         file = new_log(world.node("server").disk)
         file.append(b"old")
@@ -453,7 +453,7 @@ def test_an_unknown_host_is_unreachable() -> None:
 # failures
 
 
-def test_an_exception_of_a_nodes_main_ends_the_run_or_goes_to_on_failure() -> None:
+def test_an_exception_of_a_nodes_main_ends_the_run_or_is_passed_to_on_failure() -> None:
     failures: list[str] = []
 
     async def fall(seam: Seam) -> None:
@@ -532,7 +532,7 @@ def test_a_full_disk_rejects_writes_until_it_has_room() -> None:
     run(body)
 
 
-def test_cold_reads_happen_and_can_be_disabled() -> None:
+def test_read_cached_sometimes_returns_none_unless_the_option_is_zero() -> None:
     async def body(world: World) -> None:
         file = world.node("server").disk.create("/log")
         file.append(b"x")

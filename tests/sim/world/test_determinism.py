@@ -25,7 +25,7 @@ def hash_in_a_fresh_process(seed: int, *, hash_seed: str, zone: str) -> str:
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_the_same_seed_gives_the_same_trace_in_fresh_processes_and_in_a_warm_one() -> None:
+def test_the_same_seed_gives_the_same_trace_in_new_processes_and_in_one_that_ran_before() -> None:
     first = hash_in_a_fresh_process(5, hash_seed="1", zone="UTC")
     second = hash_in_a_fresh_process(5, hash_seed="4242", zone="Asia/Tokyo")
     scrambled = [bytearray(size * 7 % 4096) for size in range(10_000)]
@@ -118,7 +118,9 @@ REACHES = [("tests.x", code) for code in BY_ANYBODY] + [("kraft.node.x", code) f
 
 
 @pytest.mark.parametrize("reach", REACHES)
-def test_calls_to_the_real_world_raise_within_a_simulated_world(reach: tuple[str, str]) -> None:
+def test_calls_for_real_time_randomness_threads_and_sockets_raise_within_a_simulated_world(
+    reach: tuple[str, str],
+) -> None:
     run = as_module(*reach)
     with pytest.raises(NotOfThisWorld, match="use the seam"):
         in_a_world(run)
@@ -135,7 +137,7 @@ def test_an_application_may_use_files_within_a_simulated_world(code: str) -> Non
     in_a_world(as_module("orders.service", code))
 
 
-def test_a_forbidden_call_ends_the_run_even_if_its_exception_is_swallowed() -> None:
+def test_a_forbidden_call_ends_the_run_even_if_its_exception_is_caught() -> None:
     went_on = []
 
     async def main(world: World) -> None:

@@ -109,7 +109,7 @@ def test_a_frozen_simulated_node_can_be_killed() -> None:
 # connections that stall
 
 
-def test_other_connections_overtake_a_stalled_one() -> None:
+def test_data_of_other_connections_overtakes_data_of_a_stalled_connection() -> None:
     overtaken = 0
 
     async def body(pair: Pair) -> None:
@@ -257,7 +257,7 @@ def test_a_corrupted_byte_stays_after_a_power_loss_without_any_error() -> None:
     run(body)
 
 
-def test_a_removed_folder_stays_removed_and_requires_a_dead_node() -> None:
+def test_a_folder_can_be_removed_only_while_its_node_is_dead_and_stays_removed() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         disk.make_directory("/data/orders-0")

@@ -208,7 +208,7 @@ def test_some_reads_are_short_down_to_one_byte() -> None:
     assert {1, 2, 3, 9, 10} <= set(reads)
 
 
-def test_a_world_without_short_reads_reads_whole_pieces() -> None:
+def test_without_short_reads_each_read_returns_a_whole_piece_of_the_sent_data() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         for _ in range(50):
@@ -220,7 +220,7 @@ def test_a_world_without_short_reads_reads_whole_pieces() -> None:
     run(body, options=WorldOptions(partial_read_one_in=0, tiny_read_one_in=0))
 
 
-def test_idle_virtual_time_costs_no_real_time() -> None:
+def test_virtual_time_in_which_nothing_happens_takes_no_real_time() -> None:
     async def body(pair: Pair) -> None:
         start_ms = pair.client.clock.monotonic_ms()
         await pair.client.clock.sleep_ms(86_400_000)
@@ -252,7 +252,7 @@ def test_a_step_of_the_wall_clock_does_not_change_the_monotonic_clock() -> None:
     run(body)
 
 
-def test_a_node_may_bind_only_its_own_host() -> None:
+def test_a_node_may_bind_listeners_only_to_the_address_of_its_host() -> None:
     async def body(pair: Pair) -> None:
         with pytest.raises(OSError, match="this host is client"):
             pair.client.network.serve(Binding(LISTENER, Address("server", 1)), Recorder)

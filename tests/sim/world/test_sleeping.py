@@ -25,7 +25,7 @@ def test_sleepers_wake_in_the_order_of_their_times() -> None:
     assert woken == [(ms, ms * 1_000_000) for ms in (10, 10, 20, 30)]
 
 
-def test_a_cancelled_sleep_ends_at_its_cancellation_and_later_sleeps_keep_time() -> None:
+def test_a_cancelled_sleep_ends_at_its_cancellation_and_later_sleeps_end_on_time() -> None:
     async def main(world: World) -> None:
         with trio.move_on_after(0.001) as scope:
             await world.sleep_ms(60_000)
@@ -66,7 +66,7 @@ def test_a_cancellation_at_the_end_of_a_sleep_is_not_lost() -> None:
         World(seed).run(main)
 
 
-def test_a_started_disk_call_finishes_although_its_caller_is_cancelled() -> None:
+def test_a_disk_call_that_has_started_completes_although_its_caller_is_cancelled() -> None:
     async def main(world: World) -> None:
         disk = world.node("server").disk
         done: list[int] = []

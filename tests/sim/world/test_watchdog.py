@@ -24,7 +24,7 @@ def test_tasks_running_endlessly_without_virtual_time_end_the_run() -> None:
         World(1).run(main)
 
 
-def test_many_loop_cycles_at_different_times_are_no_livelock() -> None:
+def test_many_cycles_of_trios_loop_at_different_virtual_times_are_no_livelock() -> None:
     async def main(world: World) -> int:
         turns = 0
         while turns < 2 * TURNS_MAX:

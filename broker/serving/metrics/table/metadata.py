@@ -1,4 +1,4 @@
-"""Metrics of the controller, the metadata quorum, and the metadata that every node replays."""
+"""Metrics of the controller, the metadata quorum, and the metadata that every node applies."""
 
 from __future__ import annotations
 

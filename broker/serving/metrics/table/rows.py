@@ -1,4 +1,4 @@
-"""The rows of the table of metrics."""
+"""MetricRow and MetricScope: the types of the rows in the table of metrics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class MetricScope(Flag):
     BROKER = auto()
     CONTROLLER = auto()
     PROCESS = auto()
-    """Nodes of either role that run as their own process; not nodes inside an application's tests."""
+    """Nodes with either role that run as their own process; not nodes inside an application's tests."""
     BOTH = BROKER | CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One metric. With `is_on_demand`, it has a member per partition, and is shown only to readers that request
-    partitions."""
+    """One metric. With `is_on_demand`, it has a member per partition, and is shown only to readers that request metrics
+    of partitions."""
 
     group: str
     type: str

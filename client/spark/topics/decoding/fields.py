@@ -17,8 +17,8 @@ from kraft.seam import Buffer, WireError
 from kraft.wire.varints import VARLONG_BYTES_MAX, read_zigzag
 
 _HEADERS_AT_ONCE_MIN = 8
-"""Minimum number of records with a further header for reading that header of all these records at once. Below it, they
-are read record by record."""
+"""Minimum number of records that have one more header to read, for reading this header of all these records at once.
+With fewer such records, the remaining headers are read record by record."""
 
 
 class Spans(NamedTuple):

@@ -1,7 +1,7 @@
 """Find where the records of decompressed batches begin. A record gives only its own length, so the start of each record
 follows from the previous one (a chain).
 
-A plain loop (`_loop`) is the reference implementation: 0.15 µs per record. Two fast paths replace it for suitable
+A Python loop (`_loop`) is the reference implementation: 0.15 µs per record. Two fast paths replace it for suitable
 blocks: `_runs` compares the lengths of many records of equal size at once (large batches); `_lockstep` follows the
 chains of many small batches in parallel. If a fast path does not arrive exactly at the end of a block, the loop reads
 that block.

@@ -1,5 +1,5 @@
-"""Fetch responses to sessions with very many changed partitions: each response has a bounded number of them, and none
-is omitted permanently.
+"""Fetch responses to sessions with very many changed partitions: each response has a bounded number of them, and a
+later response has the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def write_to_each(plane: Plane) -> int:
 
 
 async def joined(plane: Plane, *others: tuple[str, int, int], **options: Any) -> Session:
-    """Return a session that fetches `others` and a topic to which records were written after the session's first
+    """Return a session that fetches `others` and a topic whose records were written after the session's first
     response."""
     session = Session(plane)
     wishes = [*others, *[("many", index, 0) for index in range(PARTITIONS)]]
@@ -89,8 +89,8 @@ def test_a_fetch_reads_more_partitions_than_the_response_limit_until_it_has_min_
 
 
 async def following(plane: Plane) -> tuple[Session, list[int]]:
-    """Return a fetch session that replaces broker 2, which is dead, and the partitions in the order in which their
-    records are returned."""
+    """Return a fetch session that takes the place of broker 2, which is dead. Also return the partitions, in the order
+    in which their records will be fetched."""
     await plane.create_topic("many", partitions=PARTITIONS, leader=1)
     plane.world.kill("b2")
     session = await joined(plane, replica_id=2)
@@ -121,7 +121,7 @@ def test_a_partition_whose_records_were_just_fetched_is_placed_behind_the_other_
 
 
 def begin_to_cut(plane: Plane, index: int) -> None:
-    """Begin to truncate the log, as if its broker followed another leader."""
+    """Begin a truncation of the log, as if its broker followed another leader."""
     partition = plane.partition("many", index=index)
     assert partition.state is not None
     partition.follow(partition.state)

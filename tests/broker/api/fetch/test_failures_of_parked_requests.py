@@ -1,6 +1,4 @@
-"""An error in a waiting request, when the request continues, closes only its own connection, and the node keeps
-running.
-"""
+"""An error after a parked request continues: it closes only the request's connection, and the node keeps running."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ def miss(*_arguments: Any, **_options: Any) -> Any:
 
 
 async def assert_it_alone_ended(client: AskingClient, plane: Plane) -> None:
-    """Check that only the connection of the failed request is closed, and others are served."""
+    """Check that only the connection of the failed request is closed, and that other connections are served."""
     await plane.until(lambda: client.connection.is_closed)
     await plane.world.sleep_ms(1_000)
     assert not error(await plane.produce("orders", batch("after")))

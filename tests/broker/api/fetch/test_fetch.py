@@ -30,7 +30,7 @@ NONE = ErrorCode.NONE
 
 @pytest.fixture(autouse=True, params=["at once", "in steps"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fixture that runs every test of this module twice: with fetches handled at once, and with fetches handled in
+    """Fixture that runs every test of this module twice: with fetches handled in one call, and with fetches handled in
     steps of one partition each."""
     if request.param == "in steps":
         monkeypatch.setattr(fetch_api, "LONG_BYTES", 0)
@@ -48,7 +48,7 @@ async def filled(plane: Plane, count: int = 10, name: str = "orders", size: int 
 
 
 def told(response: FetchResponse) -> dict[tuple[Any, int], tuple[ErrorCode, int]]:
-    """Return (topic, partition) → (error, number of record bytes)."""
+    """Return (topic, partition) → (error, number of record bytes) of a response."""
     return {
         (name or topic_id, row.partition): (error(row), sum(len(piece) for piece in row.records))
         for name, topic_id, rows in response.topics
@@ -57,7 +57,7 @@ def told(response: FetchResponse) -> dict[tuple[Any, int], tuple[ErrorCode, int]
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_fetch_works_in_every_version(version: int) -> None:
+def test_records_are_fetched_in_every_fetch_version(version: int) -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 3)
         result = await plane.fetch("orders", 1, version=version)
@@ -79,7 +79,9 @@ def test_a_fetch_response_respects_its_byte_limits_but_has_at_least_one_batch() 
     run(test)
 
 
-def test_a_fetch_of_many_partitions_is_charged_more_of_its_connections_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_of_many_partitions_uses_more_of_its_connections_turn_than_a_fetch_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     spent: list[int] = []
     monkeypatch.setattr(fetch_api, "LONG_BYTES", 1_000_000)
 
@@ -239,7 +241,7 @@ class Session:
         return response
 
 
-def test_an_incremental_fetch_returns_only_what_changed() -> None:
+def test_an_incremental_fetch_returns_only_the_partitions_that_changed() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 2, name="a")
         await filled(plane, 0, name="b")
@@ -276,7 +278,7 @@ def test_session_partitions_without_room_in_a_fetch_response_come_first_in_the_n
     run(test)
 
 
-def test_a_parked_incremental_fetch_is_woken_by_a_partition_it_did_not_name() -> None:
+def test_a_parked_incremental_fetch_is_woken_by_a_session_partition_that_it_did_not_name() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 0, name="a")
         await filled(plane, 0, name="b")

@@ -1,4 +1,4 @@
-"""FetchHandler alone: with a Loop, one led replica and a few functions."""
+"""FetchHandler without a broker: with a Loop, one led replica and a few functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITION_BYTES = 1 << 20
 
 
 class Fetching:
-    """A consumer, and the fetch handler to which it sends requests; the handler has one replica."""
+    """A consumer, and the fetch handler that gets its requests; the handler has one replica."""
 
     def __init__(self, stage: PartStage, *, selects_by_rack: bool = False, **replica: Any) -> None:
         self.replica = made = LedReplica(stage, **replica)
@@ -60,7 +60,7 @@ class Fetching:
         self._client = OneConnection(handler.handle)
 
     def append(self) -> None:
-        """Append one record, which every replica then has."""
+        """Append one record that every replica has at once."""
         partition, data = self.replica.partition, batch("a")
         partition.append_as_leader(memoryview(data), read_header(data), self.replica.loop.clock.wall_ms())
         assert partition.log is not None
@@ -78,7 +78,7 @@ class Fetching:
         return self._client.send(ApiKey.FETCH, VERSION, b"".join([encode_fetch_request(VERSION, request)]))
 
     def end_pass(self) -> None:
-        """Settle the partition, then check the fetches that were woken, as the end of a pass does."""
+        """Settle the partition and check the fetches that were woken, as a broker does at the end of a pass."""
         self.replica.end_pass()
         woken = list(self.woken)
         self.woken.clear()
@@ -86,7 +86,7 @@ class Fetching:
             fetch.check_again()
 
     def results(self) -> list[FetchResult]:
-        """Return the results of the responses since the last call."""
+        """Return the results in the responses received since the last call."""
         answers = [decode_fetch_response(VERSION, body) for body in self._client.answers()]
         return [answer.topics[0][2][0] for answer in answers]
 

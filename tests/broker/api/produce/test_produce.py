@@ -1,4 +1,4 @@
-"""Produce against one node: appends, acks, and every row of the table of checks."""
+"""Produce against one node: appends, acks, and each check in the table of docs/produce-checks.md."""
 
 from __future__ import annotations
 
@@ -390,7 +390,7 @@ def test_a_batch_that_waits_for_its_partition_does_not_keep_its_request_frame_in
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         dispatcher, partition = plane.cluster.node(1).broker.broker.dispatcher, plane.partition("orders")
-        partition.append_state = AppendState.PREPARING  # and stays so
+        partition.append_state = AppendState.PREPARING  # and the state stays so
         body = encode_produce_request(9, acks=-1, timeout_ms=60_000, topics=[("orders", None, [(0, batch("x"))])])
         frame = bytearray(b"".join(body))
         connection = ServerConnection(RecordingTransport(), lambda _: None, limits=ServerLimits(), budget=None)
@@ -399,6 +399,6 @@ def test_a_batch_that_waits_for_its_partition_does_not_keep_its_request_frame_in
         dispatcher._handlers[ApiKey.PRODUCE](request, session)
         assert len(partition.pending) == 1
         request.body = memoryview(b"")
-        frame.append(0)  # BufferError while a view of it is held
+        frame.append(0)  # raises BufferError while a view of the frame exists
 
     run(test)

@@ -1,4 +1,4 @@
-"""ProduceHandler alone: with a Loop, one led replica and a few functions."""
+"""ProduceHandler without a broker: with a Loop, one led replica and a few functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 9
 
 
 class Producing:
-    """A client, and the produce handler to which it sends requests; the handler has one replica."""
+    """A client, and the produce handler that gets its requests; the handler has one replica."""
 
     def __init__(self, stage: PartStage, **replica: Any) -> None:
         self.replica = made = LedReplica(stage, **replica)
@@ -43,7 +43,7 @@ class Producing:
         self._client.send(ApiKey.PRODUCE, VERSION, b"".join(body))
 
     def results(self) -> list[ProduceResult]:
-        """Return the results of the responses since the last call."""
+        """Return the results in the responses received since the last call."""
         answers = [decode_produce_response(VERSION, body) for body in self._client.answers()]
         return [answer.topics[0][2][0] for answer in answers]
 

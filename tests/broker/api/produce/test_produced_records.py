@@ -1,5 +1,5 @@
-"""Produce checks the records of every batch: records that contradict the header are rejected, and the header's latest
-timestamp becomes that of the records.
+"""Checks of the records in every produced batch: records that contradict the header are rejected, and the stored latest
+timestamp is that of the records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.stages.plane import EPOCH_MS, PRODUCE_VERSION, Plane, batch, error, r
 NONE = ErrorCode.NONE
 every_codec = pytest.mark.parametrize("codec", Compression)
 NOISE = [Random(number).randbytes(1_000) for number in range(600)]
-"""Incompressible bytes, more than are decompressed on the event loop."""
+"""Incompressible bytes; more than the maximum size that is decompressed on the event loop."""
 
 
 def record(offset: int = 0, *, timestamp: int = 0, value: bytes = b"v", length: int | None = None) -> bytes:
@@ -38,7 +38,8 @@ def record(offset: int = 0, *, timestamp: int = 0, value: bytes = b"v", length: 
 
 
 def batch_around(block: bytes, codec: Compression, *, count: int = 2, squeeze: bool = True, **fields: Any) -> bytearray:
-    """Return a batch with this block, valid or not, a header that announces `count` records, and a correct CRC."""
+    """Return a batch with a correct CRC, with this block of records (valid or not) and a header that announces `count`
+    records."""
     header = read_header(encode_batch([Record(0, EPOCH_MS, b"k", b"v")], compression=codec))
     content = compress(codec, block) if squeeze else block
     made = bytearray(61) + content
@@ -140,8 +141,8 @@ def test_a_log_append_time_topic_ignores_the_timestamps_in_produced_records(code
 
 
 async def produce_both_ways(plane: Plane, topic: str, data: bytearray) -> ProduceResult:
-    """Produce the batch in versions with and without record errors. Check that the error is the same, and return the
-    result."""
+    """Produce the batch in a version with record errors and in one without. Check that the error code is the same, and
+    return the result with record errors."""
     old = await plane.produce(topic, bytearray(data), version=7)
     new = await plane.produce(topic, data, version=8)
     assert (error(old), list(old.record_errors), old.error_message) == (error(new), [], None)
@@ -238,7 +239,7 @@ def test_an_unexpected_error_in_decompression_rejects_the_batch_and_the_next_pro
 
 
 async def pipeline(plane: Plane, count: int) -> list[ProduceResult]:
-    """Send this many batches of three records on one connection at once. Return their results in order."""
+    """Send this many batches of three records on one connection without waiting. Return their results in order."""
     client = await plane.client()
     topic_id = plane.cluster.node(1).publisher.image.topics.get("orders").topic_id  # type: ignore[union-attr]
     results: list[ProduceResult] = []
@@ -391,7 +392,7 @@ def test_a_batch_that_exceeds_the_size_limit_after_codec_conversion_is_rejected(
 
 
 async def store_unchecked(plane: Plane, data: bytearray) -> None:
-    """Store a batch as a leader of an older version did, which did not check records. The log already has one batch
+    """Store a batch like a leader of an older version, which did not check records. The log already has one batch
     before it."""
     assert error(await plane.produce("orders", batch("before", key=b"k"))) == NONE
     partition = plane.partition("orders", 1)
@@ -424,7 +425,8 @@ def test_a_malformed_batch_of_an_older_version_does_not_end_the_cleaner(name: st
         cleaner = plane.cluster.node(1).broker.broker.replicas.logs.cleaner
         cleaned = await cleaner.clean_dirtiest()
         copied = "offset deltas with a hole", "a header without a name", "a timestamp beyond 64 bits"
-        assert cleaned is (name in copied)  # where no record goes, or only bytes are copied, nothing is amiss
+        # if no record is removed, or bytes are only copied, the round finds no error
+        assert cleaned is (name in copied)
         assert not plane.partition("orders").is_offline
         assert error(await plane.produce("orders", batch("after", key=b"k"))) == NONE
 

@@ -1,4 +1,6 @@
-"""Produce of transactions by itself: requests to the coordinator, batches that wait, the effect of each response."""
+"""Verification of transactional batches in ProduceHandler: requests to the coordinator, waiting batches, and the effect
+of each response.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ KEY = (TOPIC, 0)
 
 
 class Producing:
-    """A transactional producer of a handler with one replica. Questions to the coordinator wait in `questions`."""
+    """A transactional producer, and a produce handler with one replica. `questions` are the handler's unanswered
+    requests to the transaction coordinator."""
 
     def __init__(self, stage: PartStage, *, verifies: bool = True, ready: bool = True) -> None:
         self.replica = made = LedReplica(stage, isr=(1,))
@@ -61,12 +64,12 @@ class Producing:
         self._versions.append(version)
 
     def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Answer the oldest question."""
+        """Answer the oldest request to the coordinator with this error."""
         _, answered = self.questions.pop(0)
         answered({KEY: error})
 
     def end(self, epoch: int = 0, *, commit: bool = True) -> None:
-        """Write a marker."""
+        """Append a commit or abort marker to the partition."""
         kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
         marker = encode_control(
             ControlRecord(type=kind, coordinator_epoch=1), timestamp_ms=EPOCH_MS, producer_id=7, producer_epoch=epoch
@@ -75,7 +78,7 @@ class Producing:
         partition.append_as_leader(memoryview(marker), read_header(marker), EPOCH_MS, AppendOrigin.COORDINATOR)
 
     def results(self) -> list[ProduceResult]:
-        """Return the results that were answered since the last call."""
+        """Return the results in the responses received since the last call."""
         found = []
         for body in self._client.answers():
             response = decode_produce_response(self._versions.pop(0), body)
@@ -97,11 +100,13 @@ def producing(test: Callable[[PartStage, Producing], Awaitable[None]], **options
     play(main)
 
 
-# when the coordinator is asked
+# which batches wait for the coordinator
 
 
 @pytest.mark.parametrize(("version", "kind"), [(VERIFIES, VerifyRequest), (ADDS, AddRequest)])
-def test_the_first_batch_of_a_transaction_waits_for_the_coordinator(version: int, kind: type) -> None:
+def test_the_first_batch_of_a_transaction_is_appended_only_after_the_coordinators_response(
+    version: int, kind: type
+) -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=version)
         assert client.errors() == []
@@ -117,7 +122,7 @@ def test_the_first_batch_of_a_transaction_waits_for_the_coordinator(version: int
     producing(test)
 
 
-def test_later_batches_of_the_transaction_are_appended_without_a_question() -> None:
+def test_later_batches_of_an_open_transaction_are_appended_without_a_request_to_the_coordinator() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send()
         client.answer()
@@ -128,7 +133,7 @@ def test_later_batches_of_the_transaction_are_appended_without_a_question() -> N
     producing(test)
 
 
-def test_batches_that_a_client_has_pipelined_are_appended_in_their_order() -> None:
+def test_pipelined_batches_that_wait_for_the_coordinator_are_appended_in_the_order_of_their_sequences() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         for sequence in range(3):
             client.send(sequence)
@@ -140,7 +145,7 @@ def test_batches_that_a_client_has_pipelined_are_appended_in_their_order() -> No
     producing(test)
 
 
-def test_a_verification_that_is_switched_off_asks_nothing() -> None:
+def test_without_partition_verification_a_produce_below_version_12_is_appended_without_the_coordinator() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=VERIFIES)
         assert not client.questions
@@ -149,7 +154,7 @@ def test_a_verification_that_is_switched_off_asks_nothing() -> None:
     producing(test, verifies=False)
 
 
-def test_an_addition_is_not_switched_off() -> None:
+def test_without_partition_verification_a_produce_of_version_12_still_adds_its_partition() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=ADDS)
         assert len(client.questions) == 1
@@ -157,7 +162,7 @@ def test_an_addition_is_not_switched_off() -> None:
     producing(test, verifies=False)
 
 
-def test_a_batch_without_a_transactional_id_is_refused_without_a_question() -> None:
+def test_a_transactional_batch_without_a_transactional_id_is_rejected_without_asking_the_coordinator() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(name=None)
         assert client.errors() == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
@@ -166,7 +171,7 @@ def test_a_batch_without_a_transactional_id_is_refused_without_a_question() -> N
     producing(test)
 
 
-def test_a_closed_log_is_opened_before_the_question() -> None:
+def test_a_closed_log_is_opened_before_the_coordinator_is_asked_about_its_transaction() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         partition = client.replica.partition
         log, partition.log = partition.log, None
@@ -180,7 +185,7 @@ def test_a_closed_log_is_opened_before_the_question() -> None:
     producing(test, ready=False)
 
 
-# answers
+# the effect of the coordinator's response
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ def test_a_closed_log_is_opened_before_the_question() -> None:
         ("INVALID_TXN_STATE",) * 4,
     ],
 )
-def test_an_error_of_the_coordinator_is_translated_for_the_version_of_the_client(
+def test_a_transaction_coordinator_error_is_translated_for_the_produce_version(
     error: str, verifies: str, knows_abortable: str, adds: str
 ) -> None:
     async def test(stage: PartStage, client: Producing) -> None:
@@ -212,7 +217,7 @@ def test_an_error_of_the_coordinator_is_translated_for_the_version_of_the_client
     producing(test)
 
 
-def test_an_answer_after_the_end_of_the_transaction_appends_nothing() -> None:
+def test_a_batch_whose_transaction_ended_before_the_coordinators_response_is_rejected() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=VERIFIES)
         client.end()
@@ -223,7 +228,7 @@ def test_an_answer_after_the_end_of_the_transaction_appends_nothing() -> None:
     producing(test)
 
 
-def test_an_answer_that_is_held_into_the_next_transaction_appends_nothing_to_it() -> None:
+def test_a_coordinator_response_delayed_into_the_next_transaction_does_not_append_its_old_batch() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=VERIFIES)
         client.end(commit=False)
@@ -236,7 +241,7 @@ def test_an_answer_that_is_held_into_the_next_transaction_appends_nothing_to_it(
     producing(test)
 
 
-def test_a_batch_of_the_next_transaction_survives_the_late_marker_of_the_last_one() -> None:
+def test_a_waiting_batch_of_the_next_transaction_is_appended_although_the_last_marker_comes_late() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send()
         client.answer()
@@ -248,7 +253,7 @@ def test_a_batch_of_the_next_transaction_survives_the_late_marker_of_the_last_on
     producing(test)
 
 
-def test_a_zombie_is_fenced_while_the_batch_of_its_successor_waits() -> None:
+def test_a_producer_with_an_older_epoch_is_fenced_while_a_batch_with_a_newer_epoch_waits() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(epoch=1)
         client.send(epoch=2)
@@ -261,7 +266,7 @@ def test_a_zombie_is_fenced_while_the_batch_of_its_successor_waits() -> None:
     producing(test)
 
 
-def test_a_partition_that_moves_while_a_batch_waits_is_checked_again() -> None:
+def test_a_batch_whose_partition_moved_during_verification_gets_not_leader_or_follower() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send()
         client.replica.partition.follow(PartitionState((1, 2), (1, 2), 2, 5, 0))
@@ -271,7 +276,7 @@ def test_a_partition_that_moves_while_a_batch_waits_is_checked_again() -> None:
     producing(test)
 
 
-def test_a_partition_that_moves_away_and_back_without_a_truncation_keeps_the_verification() -> None:
+def test_a_verified_batch_is_appended_if_its_partition_moved_away_and_back_without_a_truncation() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         partition = client.replica.partition
         client.send()
@@ -284,7 +289,7 @@ def test_a_partition_that_moves_away_and_back_without_a_truncation_keeps_the_ver
     producing(test)
 
 
-def test_a_batch_that_waits_too_long_is_answered_and_not_appended_later() -> None:
+def test_a_batch_not_verified_by_its_deadline_gets_request_timed_out_and_is_never_appended() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(timeout_ms=100)
         await stage.world.sleep_ms(200)
@@ -297,7 +302,7 @@ def test_a_batch_that_waits_too_long_is_answered_and_not_appended_later() -> Non
     producing(test)
 
 
-def test_a_new_producer_of_transaction_version_2_that_lost_its_first_batch_is_out_of_order() -> None:
+def test_a_first_batch_with_sequence_1_is_out_of_order_from_produce_version_12_only() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(1)
         client.answer()

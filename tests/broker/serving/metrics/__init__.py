@@ -1,1 +1,3 @@
-"""Tests of a node's metrics: each name in the table exists on running nodes, and the counted code changes its value."""
+"""Tests of a node's metrics: each name in the table exists on running nodes, and its value changes when the counted
+event happens.
+"""

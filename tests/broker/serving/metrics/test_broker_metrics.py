@@ -21,7 +21,7 @@ def value(plane: Plane, type: str, name: str, *, broker_id: int = 1, group: str 
     return plane.cluster.node(broker_id).metrics.value(group, type, name, **tags) or 0
 
 
-def test_topic_metrics_count_requests_and_rejected_requests() -> None:
+def test_topic_metrics_count_produce_and_fetch_requests_and_rejected_ones() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", max_message_bytes="200", cleanup_policy="delete")
         assert not error(await plane.produce("orders", batch("a")))
@@ -60,7 +60,8 @@ def test_isr_shrinks_and_expansions_are_counted_by_the_leader() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", batch("a")))
-        plane.world.pause("b2")  # its session ends or it lags; whichever is noticed first removes it from the ISR
+        # its session ends or it lags; the first of the two to be noticed removes it from the ISR
+        plane.world.pause("b2")
         await plane.until(lambda: plane.partition("orders").state.isr == (1,), 60_000)  # type: ignore[union-attr]
         assert value(plane, REPLICAS, "UnderReplicatedPartitions") == 1
         plane.world.resume("b2")
@@ -84,7 +85,7 @@ def test_a_follower_that_stops_fetching_shows_in_the_isr_metrics() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_a_followers_fetch_rate_and_lag_are_shown() -> None:
+def test_metrics_show_the_fetch_rate_and_lag_of_a_follower() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", batch("a")))
@@ -153,7 +154,7 @@ def test_metrics_of_logs_and_partitions_are_shown_only_on_request() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_the_duration_of_a_log_sync_is_measured() -> None:
+def test_the_log_flush_metric_measures_the_duration_of_each_sync() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1")
         before = value(plane, "LogFlushStats", "LogFlushRateAndTimeMs", group="kafka.log")
@@ -201,7 +202,7 @@ def test_bytes_of_a_reassignment_are_counted_at_leader_and_follower() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_an_evicted_fetch_session_is_counted() -> None:
+def test_an_evicted_fetch_session_is_counted_in_the_metrics() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=2)
 

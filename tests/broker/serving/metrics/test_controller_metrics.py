@@ -61,7 +61,7 @@ def test_an_election_of_a_replica_that_was_not_in_sync_counts_as_unclean() -> No
     run(test, controllers=1, brokers=2)
 
 
-def test_a_silent_broker_counts_as_a_timed_out_heartbeat() -> None:
+def test_a_broker_that_stops_sending_heartbeats_counts_as_a_timed_out_heartbeat() -> None:
     async def test(plane: Plane) -> None:
         assert value(plane, "TimedOutBrokerHeartbeatCount") == 0
         plane.world.pause("b2")

@@ -1,5 +1,5 @@
 """The names of metrics that dashboards for jmx_exporter read. Each row has the names that public exporter rules give to
-a Kafka MBean: Strimzi's examples/metrics, Confluent's jmx-monitoring-stacks.
+a Kafka MBean. The rules are Strimzi's examples/metrics and Confluent's jmx-monitoring-stacks.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ ROWS = [
         None,
     ),
 ]
-"""Kafka's metrics and their expected names. None as name: Confluent's rules omit the metric, and this project may
-choose its name."""
+"""Kafka's metrics and their expected names. The name None means that Confluent's rules omit the metric, so this project
+may choose its name."""
 
 
 @pytest.mark.parametrize(("group", "type_", "name", "kind", "tags", "strimzi", "confluent"), ROWS)

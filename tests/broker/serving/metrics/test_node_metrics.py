@@ -1,4 +1,4 @@
-"""The metrics of every node: its quorum, its replayed metadata, its connections, its event loop."""
+"""The metrics of every node: its quorum, its applied metadata, its connections, its event loop."""
 
 from __future__ import annotations
 

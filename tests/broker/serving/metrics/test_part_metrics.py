@@ -1,4 +1,6 @@
-"""The metrics of the data plane, each part alone: a metric is read from its part when it is collected."""
+"""The metrics of the data plane, each part tested without a broker: a metric is read from its part when it is
+collected.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_replica_metrics_show_hosted_replicas_and_waiting_requests() -> None:
 
 
 class FakeFetcher:
-    """A fetcher of broker 2, with one partition 5 records behind and one that has stopped."""
+    """A fetcher of broker 2, with one partition that is 5 records behind and one that has stopped."""
 
     leader_id = 2
     client_id = "broker-1-fetcher"

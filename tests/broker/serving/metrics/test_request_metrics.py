@@ -50,7 +50,7 @@ class Served:
 
 def test_request_metrics_measure_the_time_of_each_part_of_a_request() -> None:
     served = Served()
-    served.pass_ms(3)  # read at 0 ms, handled from here on
+    served.pass_ms(3)  # read at 0 ms, handled after this line
     served.handler_ms = 5
     served.send(2)
     first, second = served.requests
@@ -225,7 +225,7 @@ def test_a_slow_request_is_logged_with_the_time_of_each_part() -> None:
     assert (name, parts["LocalTimeMs"]) == ("Metadata", 12)
 
 
-def test_the_requested_max_wait_of_a_fetch_does_not_make_it_slow() -> None:
+def test_a_fetch_that_waits_for_its_requested_max_wait_is_not_logged_as_slow() -> None:
     meter = RequestMeter(lambda: 0)
     reported: list[str] = []
     meter.slow_ms = 10

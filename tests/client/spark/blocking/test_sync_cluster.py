@@ -134,7 +134,7 @@ def real(cluster: LocalCluster) -> Iterator[SyncCluster]:
 
 
 @pytest.mark.interop
-def test_list_offsets_finds_ends_offsets_by_time_and_the_newest_timestamp_of_a_real_topic(
+def test_list_offsets_finds_the_log_ends_and_offsets_by_time_and_the_newest_timestamp(
     cluster: LocalCluster, real: SyncCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=4)

@@ -129,7 +129,7 @@ def test_sync_link_response_buffer_is_unchanged_by_later_responses() -> None:
         assert kept.readonly
 
 
-def test_sync_link_sends_a_large_request_in_pieces_completely() -> None:
+def test_sync_link_sends_all_bytes_of_a_large_request_in_several_pieces() -> None:
     pieces = [b"head", b"\1" * 500_000, b"between", b"\2" * 500_000]
     heard: list[bytes] = []
 
@@ -366,7 +366,7 @@ def test_sync_link_with_tls_to_a_plaintext_port_reports_a_failed_handshake(autho
         link_to(address, trusting(authority))
 
 
-def test_sync_link_error_for_a_java_key_store_tells_how_to_convert_it(tmp_path: Path) -> None:
+def test_sync_link_error_for_a_java_key_store_explains_how_to_convert_it(tmp_path: Path) -> None:
     store = tmp_path / "client.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed" + bytes(16))
     with (

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.interop
 
 ORIGIN = MarkOrigin("query", 4, 2)
 NOW_MS = int(time.time() * 1000)
-"""Timestamp of the records. It must be recent, because retention, which runs every few minutes, would delete records
-with old timestamps during the test."""
+"""Timestamp of the records in ms. It must be recent: otherwise retention, which runs every few minutes, would delete
+the records during the test."""
 PARTITIONS = 3
 
 
@@ -64,7 +64,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, count: int) -> list[li
 
 
 class Numbers:
-    """Makes rows whose values are rising numbers, distributed round-robin over the partitions."""
+    """Makes rows with the values 0, 1, 2 and so on, distributed round-robin over the partitions."""
 
     def __init__(self, size: int) -> None:
         self._rest = b"x" * (size - 10)

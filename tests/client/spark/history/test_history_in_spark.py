@@ -38,7 +38,7 @@ def load(spark: SparkSession, table: str, options: dict[str, Any]) -> DataFrame:
 
 
 def plain(value: Any) -> Any:
-    """Convert Spark's values to the form that they have in rows read without Spark."""
+    """Convert Spark's values to those of rows that were read without Spark."""
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     if isinstance(value, list):

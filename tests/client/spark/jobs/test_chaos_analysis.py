@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 OF_READERS = {"poll skip", "nonmonotonic poll", "int poll skip", "int nonmonotonic poll"}
-"""Anomalies of consumers, which the analysis in Spark does not check."""
+"""Anomalies of consumers that skip records or go back. The analysis in Spark does not check them."""
 
 
 def acknowledged(*times: float, place: Any = P, reported: HistoryBuilder | None = None) -> HistoryBuilder:
-    """Return rows of sends that are acknowledged at these times (ms)."""
+    """Return rows of sends that were acknowledged at these times (ms)."""
     reported = HistoryBuilder() if reported is None else reported
     for time_ms in times:
         reported.now_ms = time_ms - 2

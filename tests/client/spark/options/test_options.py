@@ -229,7 +229,7 @@ def test_options_for_sizes_and_durations_accept_units() -> None:
     assert settings.poll_interval_ms == 250
 
 
-def test_kafka_fetch_settings_are_applied() -> None:
+def test_options_with_the_prefix_kafka_set_the_fetch_settings_of_a_read() -> None:
     settings = topics(
         **{
             "kafka.fetch.max.bytes": "1000",
@@ -607,7 +607,7 @@ def test_as_of_options_accept_an_offset_or_a_time() -> None:
     assert (settings.from_, settings.to) == (When(offset=5), When(timestamp_ms=9000))
 
 
-def test_metadata_events_accepts_a_plain_starting_offset() -> None:
+def test_metadata_events_accepts_a_starting_offset_that_is_only_a_number() -> None:
     settings = table(table="metadata_events", startingOffsets="17", is_stream=True, maxOffsetsPerTrigger="9")
     assert settings.starting == Position(kind="offsets", offsets={"__cluster_metadata": {0: 17}})
     assert settings.offsets_per_trigger_max == 9
@@ -662,7 +662,7 @@ def test_sink_rejects_options_without_meaning_for_sinks(options: dict[str, str],
     assert reason in str(caught.value)
 
 
-def test_sink_lists_kafka_settings_without_effect() -> None:
+def test_kafka_settings_without_effect_on_a_sink_are_listed() -> None:
     assert without_effect_on_sink({"bootstrap": "one:1", "kafka.acks": "all"}) == ("kafka.acks",)
 
 

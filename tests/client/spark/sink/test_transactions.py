@@ -101,7 +101,7 @@ class Interrupted(Exception):
 
 
 def begun(settings: SinkSettings, origin: MarkOrigin, *values: str) -> tuple[SyncCluster, Transaction]:
-    """Start an attempt that writes these rows and does not end its transaction."""
+    """Start an attempt that writes these rows in a transaction, and leave the transaction open."""
     cluster = SyncCluster(settings.connection)
     identifier = transactional_id(PREFIX, origin.query_id, origin.partition)
     transaction = Transaction(cluster, identifier, timeout_ms=settings.transaction_timeout_ms)

@@ -36,7 +36,7 @@ MOVING = {"as_of", "as_of_offset", "last_fetch", "last_caught_up", "log_end_offs
     "open_ms",
     "epoch",
 }
-"""Columns that are not compared, because they may change between two requests or come from the metadata log."""
+"""Columns that are not compared, because their values may change between two requests or come from the metadata log."""
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ SIZES: dict[str, Callable[[int], int]] = {
     ("batch_count", "record_count"), [(1, 1200), (3, 399), (60, 17), (130, 1)], ids=["one", "few", "many", "single"]
 )
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4], ids=["plain", "lz4"])
-def test_record_starts_found_by_fast_paths_equal_those_found_by_the_plain_loop(
+def test_record_starts_found_by_fast_paths_equal_those_found_by_the_reference_loop(
     sizes: str, batch_count: int, record_count: int, codec: Compression
 ) -> None:
     size = SIZES[sizes]
@@ -155,7 +155,7 @@ def test_arrow_decoder_raises_key_error_for_an_unknown_column() -> None:
         to_arrow([], ["valeu"])
 
 
-def test_walked_next_offset_follows_batch_headers_over_gaps_and_markers() -> None:
+def test_walk_computes_the_next_offset_from_batch_headers_despite_gaps_and_markers() -> None:
     compacted = bytes(
         encode_batch([Record(0, 1, None, b"v"), Record(0, 1, None, b"v")], base_offset=10, offsets=[10, 19])
     )

@@ -44,7 +44,7 @@ def flipped(data: bytes, at: int, bit: int) -> bytes:
 
 
 def mixed_batch(base_offset: int, codec: Compression = Compression.NONE) -> bytes:
-    """Return a batch of three records that together have every possible field."""
+    """Return a batch of three records that together have every kind of field."""
     records = [
         Record(0, 5000, b"key", b"some value", (("name", b"content"), ("n", None))),
         Record(0, 4000, None, b"v" * 70),

@@ -96,7 +96,7 @@ def test_batch_plan_ends_at_the_given_offsets() -> None:
         assert plan(brokers, ending=offsets(LATEST)) == [(3, 9)]
 
 
-def test_batch_plan_error_for_a_partition_missing_in_the_json_tells_what_to_write() -> None:
+def test_batch_plan_error_for_a_partition_missing_in_the_json_shows_json_for_all_partitions() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers, pytest.raises(OptionError, match=r'"TOPIC":\{"\*"'):
         plan(brokers, starting=offsets(5, partition=1))
 

@@ -18,7 +18,7 @@ spans = st.dictionaries(
 
 
 @given(spans, st.integers(1, 500))
-def test_stream_limit_is_shared_by_lag_and_every_lagging_partition_advances(
+def test_stream_limit_is_shared_in_proportion_to_lag_and_every_lagging_partition_advances(
     given_spans: dict[tuple[str, int], tuple[int, int]], offsets_max: int
 ) -> None:
     starts = {tp: start for tp, (start, _) in given_spans.items()}

@@ -88,7 +88,7 @@ def test_stream_offset_compares_topics_without_ids_by_name() -> None:
 
 
 @given(offsets(), offsets())
-def test_stream_batch_reads_only_partitions_in_both_offsets_and_only_forward(
+def test_stream_batch_reads_a_partition_only_if_both_offsets_have_it_and_its_end_is_after_its_start(
     start: StreamOffset, end: StreamOffset
 ) -> None:
     for tp, (first, last) in read_ranges(start, end).items():

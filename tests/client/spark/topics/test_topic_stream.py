@@ -50,7 +50,7 @@ class Pipeline:
     checkpoint: Path
     options: dict[str, Any]
     batches: list[tuple[int, list[Row]]] = field(default_factory=list)
-    """(batch id, rows in order) as the sink received them."""
+    """The micro-batches as the sink received them: (batch id, rows in order)."""
 
     def start(self, **trigger: Any) -> StreamingQuery:
         frame = self.spark.readStream.format("kraft").options(**self.options).load()
@@ -138,7 +138,7 @@ def test_repeated_stream_batch_in_spark_has_the_same_rows_and_none_are_missing(
     assert values([row for _, rows in pipeline.batches[before + 1 :] for row in rows]) == list(range(30, 36))
 
 
-def test_stream_in_spark_reads_a_user_schema_in_its_order(
+def test_stream_in_spark_returns_columns_in_the_order_of_the_users_schema(
     spark: SparkSession, broker: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)

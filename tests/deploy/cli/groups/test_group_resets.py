@@ -67,7 +67,9 @@ DONE: NameResult[Plan] = NameResult("one", (PlannedReset("t", 0, 4, 1),), None)
 REFUSED: NameResult[Plan] = NameResult("two", None, CommandFailed("group two, t-0: unknown member id"))
 
 
-def test_a_partly_refused_reset_shows_both_the_reset_and_the_refused_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_offset_reset_that_fails_for_some_groups_shows_the_changed_and_the_failed_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(typer.Exit) as end:
         show_outcomes([DONE, REFUSED], as_json=False)
     assert end.value.exit_code == 1
@@ -79,7 +81,7 @@ def test_a_partly_refused_reset_shows_both_the_reset_and_the_refused_groups(caps
     assert err == "kraft: group two, t-0: unknown member id\n"
 
 
-def test_a_refused_reset_is_reported_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_offset_reset_is_reported_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         show_outcomes([DONE, REFUSED], as_json=True)
     told = json.loads(capsys.readouterr().out)
@@ -88,12 +90,12 @@ def test_a_refused_reset_is_reported_in_json(capsys: pytest.CaptureFixture[str])
     assert told["failures"] == [{"group": "two", "error": "group two, t-0: unknown member id"}]
 
 
-def test_a_refused_reset_of_a_single_group_raises_its_error() -> None:
+def test_a_failed_offset_reset_of_a_single_group_raises_the_groups_error() -> None:
     with pytest.raises(CommandFailed, match="unknown member id"):
         show_outcomes([REFUSED], as_json=False)
 
 
-def test_a_reset_requires_exactly_one_target() -> None:
+def test_an_offset_reset_requires_exactly_one_target_option() -> None:
     assert _rule(["earliest"], [], None, None, False) == ResetRule(ResetTo.EARLIEST)
     assert _rule([], [77], None, None, False) == ResetRule(ResetTo.TIME, 77)
     assert _rule([], [], -3, None, False) == ResetRule(ResetTo.SHIFT, -3)
@@ -116,7 +118,7 @@ def test_a_reset_requires_exactly_one_target() -> None:
         (PlannedReset("t", 0, 0, 0, is_clamped=True), "none (clamped)"),
     ],
 )
-def test_a_reset_beyond_the_log_is_shown_as_clamped(planned: PlannedReset, told: str) -> None:
+def test_a_reset_to_an_offset_outside_the_log_is_shown_as_limited_to_the_log(planned: PlannedReset, told: str) -> None:
     assert _change(planned) == told
 
 

@@ -79,7 +79,7 @@ def test_resetting_all_groups_resets_the_named_topics_in_each_consumer_group() -
     play(work)
 
 
-def test_a_group_without_commits_is_skipped_with_all_groups_and_refused_by_name() -> None:
+def test_an_offset_reset_skips_a_group_without_commits_with_all_groups_and_refuses_it_by_name() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
         await stage.admin.groups.delete_offsets("two", [("t", 1)])
@@ -97,7 +97,7 @@ def test_a_group_without_commits_is_skipped_with_all_groups_and_refused_by_name(
     play(work)
 
 
-def test_a_reset_names_all_groups_with_members_and_changes_none() -> None:
+def test_an_offset_reset_of_groups_with_members_names_all_of_them_and_changes_none() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
         await stage.admin.groups.alter_offsets("three", {("t", 0): 3})

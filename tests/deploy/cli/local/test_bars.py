@@ -32,7 +32,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     kraft.run("down")
 
 
-def test_produce_draws_no_bar_while_records_are_typed(up: Command) -> None:
+def test_kraft_produce_draws_no_progress_bar_while_records_are_typed(up: Command) -> None:
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "kraft.deploy.cli", "produce", "typed", "--json"]
     environment = {**os.environ, "XDG_STATE_HOME": str(up.state), "TERM": "xterm", "COLUMNS": "100"}
@@ -93,7 +93,7 @@ def _read_all(screen: int) -> str:
         (("--group", "readers", "--count", "3"), "0\n1\n2\n", "3/3"),
     ],
 )
-def test_a_consume_that_ends_by_itself_draws_a_progress_bar(
+def test_kraft_consume_draws_a_progress_bar_if_it_ends_by_itself(
     up: Command, range_: tuple[str, ...], printed: str, bar: str
 ) -> None:
     out, shown = run_before_a_terminal(up, "consume", "t", *range_)

@@ -35,7 +35,7 @@ def kraft(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
-def test_a_fault_rule_spoils_responses_until_it_is_cleared(kraft: Command, folder: Path) -> None:
+def test_a_fault_rule_changes_matching_responses_until_the_rule_is_cleared(kraft: Command, folder: Path) -> None:
     data = ("--data", folder)
     at = ("--bootstrap-server", ClusterFolder(folder).read()[0].bootstrap_servers())
     set_ = kraft.json(

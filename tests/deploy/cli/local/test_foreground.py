@@ -55,7 +55,7 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_up_without_options_uses_a_temporary_folder_and_deletes_it(tmp_path: Path) -> None:
+def test_kraft_up_without_options_uses_a_temporary_folder_and_deletes_it(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
         assert process.stdout is not None
@@ -73,7 +73,7 @@ def test_up_without_options_uses_a_temporary_folder_and_deletes_it(tmp_path: Pat
     assert not folder.parent.exists()
 
 
-def test_up_reports_that_kraft_down_ended_the_cluster(tmp_path: Path) -> None:
+def test_kraft_up_reports_that_kraft_down_has_ended_the_cluster(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     for given, data in (((), ""), (("--data", str(tmp_path / "kept")), str(tmp_path / "kept"))):
         with spawn(tmp_path, "up", "--combined", "1", "--port", str(port), *given) as process:
@@ -88,7 +88,7 @@ def test_up_reports_that_kraft_down_ended_the_cluster(tmp_path: Path) -> None:
         assert Path(folder).exists() is bool(data)
 
 
-def test_up_whose_nodes_end_by_themselves_fails_and_reports_how_they_ended(tmp_path: Path) -> None:
+def test_kraft_up_whose_nodes_end_by_themselves_fails_and_reports_how_they_ended(tmp_path: Path) -> None:
     """The last line of each log is shown, because the temporary folder is deleted together with the logs."""
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(free_port(SHAPE))) as process:
         assert process.stdout is not None
@@ -104,7 +104,7 @@ def test_up_whose_nodes_end_by_themselves_fails_and_reports_how_they_ended(tmp_p
     assert third.endswith("node=1)")
 
 
-def test_up_whose_nodes_were_stopped_one_by_one_succeeds(tmp_path: Path) -> None:
+def test_kraft_up_whose_nodes_were_stopped_one_by_one_succeeds(tmp_path: Path) -> None:
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(free_port(SHAPE))) as process:
         assert process.stdout is not None
         folder = process.stdout.readline().rpartition(" data ")[2].strip()
@@ -124,7 +124,7 @@ def test_kraft_up_with_port_0_chooses_free_ports(tmp_path: Path) -> None:
         process.wait(END_SECONDS_MAX)
 
 
-def test_up_shows_external_addresses(tmp_path: Path) -> None:
+def test_kraft_up_shows_the_addresses_for_clients_on_other_machines(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     data = tmp_path / "data"
     external = f"example.org:{port + 10}"
@@ -139,7 +139,7 @@ def test_up_shows_external_addresses(tmp_path: Path) -> None:
         process.wait(END_SECONDS_MAX)
 
 
-def test_up_with_an_unwritable_home_folder_shows_a_down_command_with_the_data_folder(tmp_path: Path) -> None:
+def test_kraft_up_with_an_unwritable_home_folder_shows_a_down_command_with_the_data_folder(tmp_path: Path) -> None:
     """`kraft down` without options does not find the cluster if the home folder is not writable."""
     (tmp_path / "state").write_text("a file in place of the folder")
     kraft = Command(tmp_path / "state")
@@ -151,7 +151,7 @@ def test_up_with_an_unwritable_home_folder_shows_a_down_command_with_the_data_fo
     assert kraft.run(*command.split()) == f"{tmp_path / 'data'} is down\n"
 
 
-def test_up_with_json_prints_the_addresses_and_the_folder(tmp_path: Path) -> None:
+def test_kraft_up_with_json_prints_the_addresses_and_the_folder(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     data = str(tmp_path / "data")
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port), "--data", data, "--json") as process:
@@ -228,7 +228,7 @@ def test_a_node_whose_log_reader_has_ended_keeps_serving_and_stops_cleanly(
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_up_whose_output_reader_has_ended_still_ends_its_cluster_at_ctrl_c(tmp_path: Path) -> None:
+def test_kraft_up_ends_its_cluster_at_ctrl_c_although_the_reader_of_its_output_has_ended(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
         assert process.stdout is not None
@@ -258,7 +258,7 @@ def test_a_background_cluster_keeps_running_if_its_ready_line_cannot_be_written(
         Command(tmp_path / "state").run("down", "--data", folder)
 
 
-def test_a_failed_up_leaves_no_temporary_folder(tmp_path: Path) -> None:
+def test_a_failed_kraft_up_leaves_no_temporary_folder(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

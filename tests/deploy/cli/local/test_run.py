@@ -67,34 +67,34 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # passed through to the program
 
 
-def test_run_passes_input_output_and_exit_code_of_the_program_through(kraft: Command) -> None:
+def test_kraft_run_passes_input_output_and_exit_code_of_the_program_through(kraft: Command) -> None:
     code = "import sys; print(sys.stdin.read().upper()); print('bad', file=sys.stderr); sys.exit(3)"
     with kraft.start("run", *python(code)) as process:
         assert process.communicate("hello", timeout=SECONDS_MAX) == ("HELLO\n", "bad\n")
     assert process.returncode == 3
 
 
-def test_run_gives_the_program_an_address_where_the_cluster_responds(kraft: Command) -> None:
+def test_kraft_run_gives_its_program_an_address_where_the_cluster_responds(kraft: Command) -> None:
     topics = [sys.executable, "-m", "kraft.deploy.cli", "topics", "create", "orders", "-b", "{bootstrap}"]
     assert "orders" in kraft.spawn("run", "--", *topics)
 
 
-def test_run_starts_the_requested_nodes_with_the_requested_settings(kraft: Command) -> None:
+def test_kraft_run_starts_the_requested_nodes_with_the_requested_settings(kraft: Command) -> None:
     brokers = [sys.executable, "-m", "kraft.deploy.cli", "configs", "describe", "--broker", "2", "-b", "{bootstrap}"]
     shape = ("--controllers", "1", "--brokers", "2", "--set", "num.partitions=7")
     rows = json.loads(kraft.spawn("run", *shape, "--", *brokers, "--json"))
     assert [row["value"] for row in rows if row["key"] == "num.partitions"] == ["7"]
 
 
-def test_run_leaves_options_after_the_program_name_to_the_program(kraft: Command) -> None:
+def test_kraft_run_passes_options_after_the_program_name_to_the_program(kraft: Command) -> None:
     assert kraft.spawn("run", "--combined", "1", "echo", "--help", "--set", "x") == "--help --set x\n"
 
 
-def test_run_of_a_program_ended_by_a_signal_exits_with_128_plus_the_signal(kraft: Command) -> None:
+def test_kraft_run_of_a_program_ended_by_a_signal_exits_with_128_plus_the_signal(kraft: Command) -> None:
     kraft.spawn("run", *python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), code=137)
 
 
-def test_run_copies_the_node_logs_to_the_requested_folder(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_run_copies_the_node_logs_to_the_requested_folder(kraft: Command, tmp_path: Path) -> None:
     kraft.spawn("run", "--keep-logs", tmp_path / "logs", "--", "true")
     assert "the node starts" in (tmp_path / "logs" / "1.log").read_text()
 
@@ -102,29 +102,29 @@ def test_run_copies_the_node_logs_to_the_requested_folder(kraft: Command, tmp_pa
 # invalid calls
 
 
-def test_run_without_a_program_shows_an_example(kraft: Command) -> None:
+def test_kraft_run_without_a_program_shows_an_example(kraft: Command) -> None:
     assert "kraft run --combined 3 -- python app.py" in kraft.run("run", code=2)
 
 
-def test_run_refuses_a_missing_program_before_a_cluster_starts(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_run_refuses_a_missing_program_before_a_cluster_starts(kraft: Command, tmp_path: Path) -> None:
     assert "no-such-program: no such program" in kraft.run("run", "--", "no-such-program", code=127)
     assert folders(tmp_path) == []
 
 
-def test_run_refuses_a_file_that_is_not_executable(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_run_refuses_a_program_file_that_is_not_executable(kraft: Command, tmp_path: Path) -> None:
     (tmp_path / "app").write_text("")
     assert "chmod +x" in kraft.run("run", "--", tmp_path / "app", code=126)
 
 
-def test_run_refuses_an_impossible_number_of_nodes(kraft: Command) -> None:
+def test_kraft_run_refuses_an_impossible_number_of_nodes(kraft: Command) -> None:
     assert "--combined replaces --controllers" in kraft.run("run", "--combined", "1", "--brokers", "2", "true", code=2)
 
 
-def test_an_unknown_setting_is_refused(kraft: Command) -> None:
+def test_kraft_run_with_an_unknown_setting_is_refused(kraft: Command) -> None:
     assert "num.partition" in kraft.run("run", "--set", "num.partition=3", "true", code=2)
 
 
-def test_run_exits_with_code_125_if_the_cluster_does_not_start(kraft: Command) -> None:
+def test_kraft_run_exits_with_code_125_if_the_cluster_does_not_start(kraft: Command) -> None:
     said = kraft.spawn("run", "--set", "log.dirs=/proc/nowhere", "--", "true", code=125)
     assert "the cluster did not start" in said
 
@@ -132,7 +132,7 @@ def test_run_exits_with_code_125_if_the_cluster_does_not_start(kraft: Command) -
 # ways to end
 
 
-def test_run_leaves_no_process_and_no_folder_when_the_program_ends(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_run_leaves_no_process_and_no_folder_when_its_program_ends(kraft: Command, tmp_path: Path) -> None:
     with kraft.start("run", *python(f"{TELL}; input()")) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -144,7 +144,7 @@ def test_run_leaves_no_process_and_no_folder_when_the_program_ends(kraft: Comman
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_run_forwards_a_signal_to_the_program(kraft: Command, tmp_path: Path, number: signal.Signals) -> None:
+def test_kraft_run_forwards_a_signal_to_its_program(kraft: Command, tmp_path: Path, number: signal.Signals) -> None:
     code = f"""
 import signal, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -163,7 +163,7 @@ while True:  # a signal may come before a pause has begun
     wait_gone(processes, tmp_path)
 
 
-def test_a_killed_run_leaves_no_process_and_no_folder(kraft: Command, tmp_path: Path) -> None:
+def test_a_killed_kraft_run_leaves_no_process_and_no_folder(kraft: Command, tmp_path: Path) -> None:
     code = f"import subprocess; child = subprocess.Popen(['sleep', '600']); {TELL}; {PAUSE}"
     with kraft.start("run", "--combined", "2", *python(code)) as process:
         assert process.stdout is not None
@@ -175,7 +175,9 @@ def test_a_killed_run_leaves_no_process_and_no_folder(kraft: Command, tmp_path: 
     wait_gone(processes, tmp_path)
 
 
-def test_a_run_stopped_while_the_cluster_starts_leaves_no_process_and_no_folder(kraft: Command, tmp_path: Path) -> None:
+def test_kraft_run_stopped_while_its_cluster_starts_leaves_no_process_and_no_folder(
+    kraft: Command, tmp_path: Path
+) -> None:
     with kraft.start("run", "--", "sleep", "600") as process:
         wait_until(lambda: folders(tmp_path) != [])
         processes = below(process.pid)
@@ -233,7 +235,7 @@ sys.exit(7)
     wait_gone(processes, tmp_path)
 
 
-def test_a_program_under_run_can_read_from_the_terminal(tmp_path: Path) -> None:
+def test_a_program_started_by_kraft_run_can_read_from_the_terminal(tmp_path: Path) -> None:
     code = "print('ready', flush=True); print('got', input(), flush=True)"
     with on_a_terminal(sys.executable, "-m", "kraft.deploy.cli", "run", *python(code)) as (pid, terminal):
         read_until(terminal, b"ready")
@@ -243,7 +245,7 @@ def test_a_program_under_run_can_read_from_the_terminal(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_run_works_in_a_shell_pipeline(kraft: Command) -> None:
+def test_kraft_run_works_in_a_shell_pipeline(kraft: Command) -> None:
     command = f"{sys.executable} -m kraft.deploy.cli run -- sh -c 'echo 3 apples' | tr a-z A-Z"
     sh = shutil.which("sh")
     assert sh is not None

@@ -34,7 +34,7 @@ INTO_B = Placement((1, 2), ("/b", "any"))
         (INTO_B, {}, (1, 3), {THERE}, set(), "not as planned"),
     ],
 )
-def test_the_state_of_a_partition_follows_from_where_its_replicas_are(
+def test_the_reassignment_state_of_a_partition_is_computed_from_its_current_replicas(
     placement: Placement,
     running: dict[tuple[str, int], Running],
     current: tuple[int, ...],
@@ -85,7 +85,7 @@ def test_a_replica_move_that_ends_between_two_progress_requests_is_not_reported_
     plain.play(work)
 
 
-def test_a_move_between_log_directories_is_shown_and_waited_for() -> None:
+def test_waiting_for_a_reassignment_includes_moves_between_log_directories() -> None:
     async def work(stage: directories.Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await directories.write(stage, 0, 10, size=900_000)
@@ -104,7 +104,7 @@ def test_a_move_between_log_directories_is_shown_and_waited_for() -> None:
     directories.play(work)
 
 
-def test_waiting_for_a_cancelled_move_ends() -> None:
+def test_waiting_for_a_reassignment_ends_when_its_move_is_cancelled() -> None:
     async def work(stage: directories.Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         progress = await wait_until_over(stage.admin, {PART: Placement((1,), (stage.other(),))})

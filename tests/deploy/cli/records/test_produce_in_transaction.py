@@ -41,7 +41,7 @@ async def send(stage: Stage, source: AsyncGenerator[NewRecord, None], reading: t
     return sending
 
 
-def test_all_records_are_committed_at_the_end_of_the_input() -> None:
+def test_transactional_produce_commits_all_records_at_the_end_of_the_input() -> None:
     async def test(stage: Stage) -> None:
         sent = await send(stage, records(), trio.CancelScope())
         assert (sent.problem, sent.count, sent.transaction, len(sent.reports)) == (None, 3, "committed", 3)
@@ -51,7 +51,7 @@ def test_all_records_are_committed_at_the_end_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("reason", ["bad input", "interrupt"])
-def test_no_record_is_committed_if_the_input_breaks_off(reason: str) -> None:
+def test_transactional_produce_commits_no_record_after_invalid_input_or_an_interrupt(reason: str) -> None:
     async def test(stage: Stage) -> None:
         reading = trio.CancelScope()
         source = records(is_bad=True) if reason == "bad input" else records(reading=reading)
@@ -73,7 +73,9 @@ def test_no_record_is_committed_if_the_input_breaks_off(reason: str) -> None:
         (ApiKey.INIT_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ""),
     ],
 )
-def test_an_error_of_the_cluster_is_a_problem_and_commits_nothing(key: ApiKey, code: ErrorCode, expected: str) -> None:
+def test_transactional_produce_reports_an_error_of_the_cluster_and_commits_no_record(
+    key: ApiKey, code: ErrorCode, expected: str
+) -> None:
     async def test(stage: Stage) -> None:
         stage.fault(api_key=key, action=ReplyAction.ERROR, error=code, client_id="pykraft-producer", times=1)
         sending = RecordSender("orders", keep_reports=True)
@@ -88,7 +90,7 @@ def test_an_error_of_the_cluster_is_a_problem_and_commits_nothing(key: ApiKey, c
     at_level(V2, test)
 
 
-def test_a_transactional_id_in_the_settings_is_used_only_by_request() -> None:
+def test_a_transactional_id_in_client_settings_is_ignored_unless_the_command_asks_for_transactions() -> None:
     connection = ClusterConnection("localhost:9092", {"transactional.id": "payments"}, None, "")
     assert "transactional_id" not in connection.producer_settings()
     assert connection.producer_settings(transactional_id="mine")["transactional_id"] == "mine"

@@ -57,7 +57,7 @@ class Screen:
         (ReadRange(2, follow=True), (2, None)),
     ],
 )
-def test_each_offset_or_time_option_gives_start_and_end_offsets(
+def test_each_offset_or_time_option_of_kraft_consume_gives_the_expected_start_and_end_offsets(
     wanted: ReadRange, expected: tuple[int, int | None]
 ) -> None:
     async def work(stage: Stage) -> None:
@@ -71,7 +71,7 @@ def test_each_offset_or_time_option_gives_start_and_end_offsets(
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_an_offset_beyond_every_partition_is_refused_with_the_largest_end_offset(follow: bool) -> None:
+def test_consuming_from_an_offset_beyond_every_partition_is_refused_with_the_largest_end_offset(follow: bool) -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", RECORDS, partition=1)
@@ -96,7 +96,7 @@ def test_an_offset_beyond_every_partition_is_refused_with_the_largest_end_offset
         (compile_filter("x", None, ()), None, ""),
     ],
 )
-def test_consume_stops_at_the_end_or_after_the_requested_count(
+def test_kraft_consume_stops_at_the_end_or_after_the_requested_count(
     only: RecordFilter, count: int | None, expected: str
 ) -> None:
     screen = Screen()
@@ -116,7 +116,8 @@ def test_consume_stops_at_the_end_or_after_the_requested_count(
 
 
 def test_offsets_at_a_time_leave_out_records_written_after_the_end_was_read() -> None:
-    """If they were included, deleting all records older than now would also delete records that arrive meanwhile."""
+    """If such records were included, deleting all records older than now would also delete records that arrive during
+    the command."""
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
@@ -199,7 +200,7 @@ async def send(
     return sending
 
 
-def test_produce_sends_more_records_than_may_be_in_flight_in_order() -> None:
+def test_kraft_produce_sends_more_records_than_may_be_in_flight_in_order() -> None:
     async def records() -> AsyncGenerator[NewRecord, None]:
         for number in range(IN_FLIGHT_MAX + 7):
             yield NewRecord(b"%d" % number)
@@ -213,7 +214,7 @@ def test_produce_sends_more_records_than_may_be_in_flight_in_order() -> None:
     play(work)
 
 
-def test_produce_reports_the_number_of_the_first_refused_record() -> None:
+def test_kraft_produce_reports_the_number_of_the_first_refused_record() -> None:
     async def records() -> AsyncGenerator[NewRecord, None]:
         yield NewRecord(b"small")
         yield NewRecord(b"x" * 2_000)
@@ -231,7 +232,7 @@ def test_produce_reports_the_number_of_the_first_refused_record() -> None:
     ("stops", "told"),
     [("bad input", "line 3"), ("no such partition", "record 3 was not delivered"), ("interrupt", None)],
 )
-def test_produce_delivers_records_read_before_an_error_or_interrupt(stops: str, told: str | None) -> None:
+def test_kraft_produce_delivers_records_read_before_an_error_or_interrupt(stops: str, told: str | None) -> None:
     reading = trio.CancelScope()
 
     async def records() -> AsyncGenerator[NewRecord, None]:

@@ -11,7 +11,7 @@ def settings(cluster: LocalCluster) -> dict[str, object]:
 
 
 async def done(asked: ConsoleClient, **fields: str) -> str:
-    """Send a form, and return the notice that the console shows."""
+    """Send a form to the fault board, and return the notice that the console shows."""
     answer = await asked.post("/faults", **fields)
     assert answer.status_code == 303, text_of(answer.text)
     return await asked.page(answer.headers["location"])

@@ -32,7 +32,9 @@ async def test_the_history_shows_a_past_state_and_the_changes_since(small_cluste
         assert "PartitionChange" in changed or "Partition after-it-0" in changed
 
 
-async def test_a_history_query_outside_the_log_is_refused_with_the_reason(small_cluster: LocalCluster) -> None:
+async def test_the_history_page_refuses_a_point_outside_the_metadata_log_with_the_reason(
+    small_cluster: LocalCluster,
+) -> None:
     async with console(small_cluster.bootstrap_servers) as asked:
         assert "there is no offset 999999" in await asked.page("/history?at=999999", status=400)
         assert "expected a number" in await asked.page("/history?at=-3", status=400)

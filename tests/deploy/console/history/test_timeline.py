@@ -33,7 +33,9 @@ def line() -> Timeline:
 
 
 @pytest.mark.parametrize("events_apart", [1, 7, 5_000])
-def test_the_image_at_an_offset_holds_all_events_before_it(events_apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeline_image_at_an_offset_contains_all_events_before_it(
+    events_apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_EVENTS", events_apart)
     made = line()
     for offset in (2 * TOPICS, 0, 1, 2, 33, 14, 2 * TOPICS - 1, 14):
@@ -41,14 +43,16 @@ def test_the_image_at_an_offset_holds_all_events_before_it(events_apart: int, mo
         assert (image.offset, len(image.topics)) == (offset, (offset + 1) // 2)
 
 
-def test_a_repeated_image_request_replays_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requesting_the_same_timeline_image_again_replays_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
     made = line()
     image = made.image_at(30)
     monkeypatch.setattr(module, "apply_encoded", None)
     assert made.image_at(30) is image
 
 
-def test_an_image_replays_only_the_events_since_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeline_image_is_built_from_the_last_stored_image_and_the_events_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_EVENTS", 10)
     made = line()
     made.image_at(2 * TOPICS)
@@ -85,15 +89,15 @@ def test_a_timeline_that_is_too_long_is_refused_with_advice(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("time_ms", "offset"), [(-5, 0), (0, 2), (14, 4), (10 * TOPICS, 2 * TOPICS)])
-def test_the_offset_at_a_time_is_the_one_after_its_last_event(time_ms: int, offset: int) -> None:
+def test_the_timeline_offset_at_a_time_follows_the_last_event_up_to_that_time(time_ms: int, offset: int) -> None:
     assert line().offset_at(time_ms) == offset
 
 
-def test_the_time_at_an_offset_is_that_of_the_event_before_it() -> None:
+def test_the_timeline_time_at_an_offset_is_the_time_of_the_event_before_that_offset() -> None:
     assert [line().time_at(offset) for offset in (0, 1, 4)] == [-1, 0, 10]
 
 
-def test_events_around_an_offset_are_those_before_and_after_it() -> None:
+def test_the_timeline_returns_the_last_events_before_an_offset_and_the_first_from_it_on() -> None:
     assert [entry.offset for entry in line().around(10, 2, 3)] == [6, 8, 10, 12, 14]
     assert [entry.offset for entry in line().around(0, 2, 1)] == [0]
 

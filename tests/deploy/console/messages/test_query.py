@@ -60,12 +60,12 @@ def test_a_cursor_survives_a_round_trip_through_text() -> None:
     ("1970-01-01T00:00:01", 1_000), ("1970-01-01T01:00+01:00", 0), ("1970-01-01", 0), ("86400000", 86_400_000),
     ("-1s", 99_000), ("-1d", 0),
 ])  # fmt: skip
-def test_query_times_accept_iso_8601_milliseconds_and_ages(text: str, time_ms: int) -> None:
+def test_a_time_in_a_messages_query_may_be_iso_8601_milliseconds_or_an_age(text: str, time_ms: int) -> None:
     assert parse_time_ms(text, 100_000) == time_ms
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1y", "1969-12-31", "2026", "-99999999999h"])
-def test_an_invalid_query_time_is_refused(text: str) -> None:
+def test_an_invalid_time_in_a_messages_query_is_refused(text: str) -> None:
     with pytest.raises(BadQuery):
         parse_time_ms(text, 100_000)
 
@@ -73,7 +73,7 @@ def test_an_invalid_query_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("time_ms", "text"), [(-1, ""), (1_001, "1970-01-01 00:00:01.001"), (1 << 62, f"{1 << 62} ms")]
 )
-def test_query_times_are_formatted_with_milliseconds(time_ms: int, text: str) -> None:
+def test_a_time_in_a_messages_query_is_written_with_milliseconds(time_ms: int, text: str) -> None:
     assert format_time(time_ms) == text
 
 
@@ -82,11 +82,11 @@ def test_query_times_are_formatted_with_milliseconds(time_ms: int, text: str) ->
     (Filter("hello", part="key"), False), (Filter("k1", part="key"), True), (Filter("trace=7", part="header"), True),
     (Filter("trace", part="value"), False), (Filter("^k1$", is_regex=True), True),
 ])  # fmt: skip
-def test_a_filter_searches_only_the_named_part(only: Filter, is_wanted: bool) -> None:
+def test_a_message_filter_searches_only_the_named_part_of_a_record(only: Filter, is_wanted: bool) -> None:
     assert only.matches(only.compiled(), record(b"k1", b"hello", ("trace", b"7"))) is is_wanted
 
 
-def test_a_null_value_matches_no_filter() -> None:
+def test_a_record_with_null_key_and_value_matches_no_message_filter() -> None:
     only = Filter("", is_regex=True, part="value")
     assert only.matches(only.compiled(), record(None, None))
     only = Filter(".*", is_regex=True)
@@ -94,7 +94,7 @@ def test_a_null_value_matches_no_filter() -> None:
 
 
 @pytest.mark.parametrize("only", [Filter("(", is_regex=True), Filter("x" * (PATTERN_LETTERS_MAX + 1))])
-def test_an_invalid_filter_is_refused(only: Filter) -> None:
+def test_an_invalid_message_filter_is_refused(only: Filter) -> None:
     with pytest.raises(BadQuery):
         only.compiled()
 

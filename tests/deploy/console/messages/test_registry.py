@@ -93,7 +93,7 @@ async def test_the_least_recently_used_schema_is_evicted_first(server: Server, m
     assert server.asked == [f"/schemas/ids/{schema_id}" for schema_id in (1, 5, 1)]
 
 
-async def test_without_a_registry_no_schema_is_known() -> None:
+async def test_without_a_schema_registry_no_schema_is_returned() -> None:
     assert await Registry(None).schemas([1]) == {}
 
 

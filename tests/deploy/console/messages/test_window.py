@@ -75,7 +75,7 @@ def test_the_newest_page_has_no_link_to_a_newer_one() -> None:
     assert page.is_complete
 
 
-def test_a_page_not_read_to_its_end_is_marked_incomplete() -> None:
+def test_a_messages_page_that_was_not_read_to_its_end_is_marked_incomplete() -> None:
     window = choose(PageStart.END, FIRST, LAST, {}, 5, is_filtered=False)
     assert not page_of(window, FIRST, LAST, [], window.starts, 5, 0).is_complete
 
@@ -86,6 +86,6 @@ def test_a_page_at_a_deleted_offset_starts_at_the_log_start_offset() -> None:
     assert window.unread == {0: 5}
 
 
-def test_a_filter_reads_a_bounded_window() -> None:
+def test_a_page_of_filtered_messages_reads_a_limited_number_of_offsets() -> None:
     window = choose(PageStart.END, {0: 0}, {0: 10 * SCANNED_RECORDS_MAX}, {}, 50, is_filtered=True)
     assert window.starts == {0: 9 * SCANNED_RECORDS_MAX}

@@ -1,8 +1,8 @@
-"""Tests that each clause of fast failure detection and fast elections has a planted bug that a test catches
-(docs/deviations.md).
+"""Tests that each rule of fast failure detection and fast elections (docs/deviations.md) has a planted bug that a test
+catches.
 
-A table names the test for each clause. A clause without another test has one here: the code is broken in one place, and
-a test that passes with the correct code must fail. So this module fails if a clause loses its test.
+A table names the test for each rule. A rule without another test has one here: the code is broken in one place, and a
+test that passes with the correct code must fail. So this module fails if a rule loses its test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.stages.tables import replace_row
 TESTS = Path(__file__).parents[2]
 PROBES, FENCES = "control/test_planted_bugs_of_probing.py", "control/test_fencing.py"
 RAFT, CLUSTER = "raft/test_planted_bugs.py", "sim/cluster/test_planted_bugs.py"
-HERE = "sim/cluster/test_clauses_of_failure_detection.py"
+HERE = "sim/cluster/test_rules_of_failure_detection.py"
 
 CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
     # brokers
@@ -74,7 +74,7 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "plans are cut into slices": ((HERE, "slices_without_a_limit"),),
     "each slice is built on the newest image": (
-        (FENCES, "test_checks_catch_a_plan_decided_on_the_image_of_its_start"),
+        (FENCES, "test_checks_catch_a_plan_whose_slices_are_all_decided_on_the_image_at_its_start"),
     ),
     "the fence record comes last": ((HERE, "fence_first"),),
     "from the first slice on it is not eligible, and heartbeats do not unfence it": ((HERE, "unfence_in_between"),),
@@ -107,9 +107,13 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
         (RAFT, "test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter"),
         (CLUSTER, "test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter"),
     ),
-    "a pre-vote makes a follower redial its leader": ((RAFT, "test_checks_catch_a_pre_vote_that_starts_no_redial"),),
+    "a pre-vote makes a follower redial its leader": (
+        (RAFT, "test_checks_catch_a_follower_that_does_not_redial_its_leader_on_a_pre_vote_request"),
+    ),
     "a lost contact is acted upon at once": ((RAFT, "test_checks_catch_elections_that_wait_for_the_fetch_timeout"),),
-    "a prospective voter asks again soon": ((RAFT, "test_checks_catch_a_prospective_that_does_not_retry_soon"),),
+    "a prospective voter asks again soon": (
+        (RAFT, "test_checks_catch_a_prospective_that_does_not_retry_a_lost_pre_vote_round_soon"),
+    ),
     "a candidate that lost asks again soon": (
         (RAFT, "test_checks_catch_a_losing_candidate_that_waits_for_its_election_timeout"),
     ),
@@ -118,7 +122,7 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "real votes are Kafka's": (
         (RAFT, "test_checks_catch_a_vote_forgotten_within_its_epoch"),
-        (RAFT, "test_checks_catch_a_vote_by_offset_alone"),
+        (RAFT, "test_checks_catch_a_vote_that_compares_log_end_offsets_without_epochs"),
     ),
     # clean stops
     "a leader that stops says so": ((HERE, "no_goodbye"),),
@@ -137,7 +141,7 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 @pytest.mark.parametrize("clause", CLAUSES)
-def test_the_planted_bug_or_test_named_for_each_clause_of_failure_detection_exists(clause: str) -> None:
+def test_the_planted_bug_or_test_named_for_each_rule_of_failure_detection_exists(clause: str) -> None:
     for file, name in CLAUSES[clause]:
         tree = ast.parse((TESTS / file).read_text())
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
@@ -145,7 +149,7 @@ def test_the_planted_bug_or_test_named_for_each_clause_of_failure_detection_exis
         assert name in functions | values, (file, name)
 
 
-# the bugs: each breaks one clause
+# the bugs: each breaks one rule
 
 honest_answered = Probing._probe_answered
 honest_fence = fencing.decide_fence
@@ -218,7 +222,7 @@ clients_may_identify = dispatch.INTER_BROKER_TABLE
 probes_without_a_limit = 1_000
 
 
-# tests for clauses without a test of their own
+# tests for rules without a test elsewhere
 
 
 def other_answers_for_a_broker_that_is_connected() -> None:
@@ -278,7 +282,7 @@ PLANTED: list[tuple[Any, Any, Any, Callable[[], None]]] = [
         brokers,
         "refuse_registration",
         any_death_counts,
-        test_brokers.test_death_of_an_older_incarnation_does_not_replace_the_live_one,
+        test_brokers.test_proof_that_an_older_incarnation_died_does_not_let_a_new_one_replace_the_live_one,
     ),
     (
         dispatch,

@@ -1,5 +1,6 @@
-"""Tests that the final reader's verdict can fail: each guarantee of a run is broken once, in a history that
-was good."""
+"""Tests that the checks of what the final reader received can fail: each guarantee of a run is broken once, in a
+history without errors.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SETTINGS = RunSettings(faults=FaultSettings(duration_ms=1_500, crashes=0, networ
 
 
 def finished() -> tuple[Workload, ReaderRecords]:
-    """Carry out a good run; return it, and the records that its final reader got."""
+    """Carry out a run without a bug; return it, and the records that its final reader got."""
     run = ClusterRun(1, SETTINGS)
     result = run.run()
     assert not result.findings
@@ -72,7 +73,7 @@ def test_checks_catch_every_broken_guarantee_to_clients() -> None:
         assert check in {finding.check for finding in workload.cluster.report.findings}, check
 
 
-def test_records_of_a_reader_that_reads_repeatedly_are_judged_in_the_order_received(
+def test_records_of_a_reader_that_reads_repeatedly_are_checked_in_the_order_received(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     original = Workload._take
@@ -95,7 +96,7 @@ def test_records_of_a_reader_that_reads_repeatedly_are_judged_in_the_order_recei
 
 
 @pytest.mark.parametrize(("offset", "due"), [(5, 6), (8, 6)])
-def test_checks_catch_a_reader_that_skips_or_goes_back(offset: int, due: int) -> None:
+def test_checks_catch_a_reader_that_skips_records_or_goes_back(offset: int, due: int) -> None:
     class Record:
         topic, partition, value = "orders", 0, b"v"
 
