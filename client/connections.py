@@ -115,10 +115,17 @@ class Link:
             raise answer
         return answer
 
-    async def request(self, key: ApiKey, message: Any, *, timeout_ms: float, version_max: int | None = None) -> Any:
+    async def request(
+        self, key: ApiKey, message: Any, *, timeout_ms: float, version_min: int = 0, version_max: int | None = None
+    ) -> Any:
         """Send a message of the newest class, in a version up to `version_max`, and return the response in its newest
-        class. Raise ValueError for a message with a number too large for its field."""
+        class. Raise ValueError for a message with a number too large for its field, and VersionMismatch if the broker
+        does not support `version_min`."""
         version = self.version(key)
+        if version < version_min:
+            raise VersionMismatch(
+                f"{key.name}: this request needs version {version_min}, the broker supports versions up to {version}"
+            )
         if version_max is not None:
             version = min(version, version_max)
         try:

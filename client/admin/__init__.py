@@ -12,7 +12,7 @@ Its operations are grouped in seven attributes: `topics`, `partitions`, `configs
 from kraft.client.admin.access import Acl, AclResource, Quota, ScramUser
 from kraft.client.admin.admin import Admin
 from kraft.client.admin.partitions import EARLIEST, LATEST, MAX_TIMESTAMP
-from kraft.client.admin.transactions import TransactionDescription, TransactionListing
+from kraft.client.admin.transactions import AbortMarker, TransactionDescription, TransactionListing
 from kraft.client.admin.values import (
     BrokerDescription,
     ClusterDescription,
@@ -49,6 +49,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "AbortMarker",
     "Acl",
     "AclResource",
     "Admin",

@@ -157,9 +157,11 @@ class Partitions:
             for part in topic.partitions
         }
 
-    async def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+    async def producers(
+        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         """Return the producers with a producer id that wrote to these partitions recently, as reported by the
-        partitions' leaders."""
+        partitions' leaders, or by this broker, which has replicas of them."""
 
         async def ask(
             node_id: int, share: Mapping[TopicPartition, None]
@@ -175,7 +177,15 @@ class Partitions:
                 for part in topic.partitions
             }
 
-        return await self._router.ask_leaders(dict.fromkeys(sorted(set(partitions))), ask)
+        wanted = dict.fromkeys(sorted(set(partitions)))
+        if broker is None:
+            return await self._router.ask_leaders(wanted, ask)
+        found = await self._router.retry(partial(ask, broker, wanted), f"the producers at broker {broker}")
+        for (topic, index), (code, _) in found.items():
+            if code != ErrorCode.NONE:
+                why = explain(ErrorCode.of(code))
+                raise KafkaError(ErrorCode.of(code), f"{topic}-{index} at broker {broker}: {why}")
+        return {tp: states for tp, (_, states) in found.items()}
 
 
 def _problem(part: Any) -> KafkaError | None:

@@ -1,5 +1,5 @@
-"""Choose the broker for an admin request: any broker, a given one, all brokers, a partition's leader or a group's
-coordinator.
+"""Choose the broker for an admin request: any broker, a given one, all brokers, a partition's leader, or the
+coordinator of a group or transactional id.
 
 One deadline (`timeout_ms`) covers a call with all its retries. A single request gets only a part of this time, so that
 a hanging broker does not use it up. Transient errors (a leader that moved, a coordinator that is still loading) are
@@ -10,6 +10,7 @@ Source: Kafka's KafkaAdminClient, AdminApiDriver.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import trio
@@ -26,13 +27,16 @@ from kraft.wire.error_codes import ErrorCode
 Requested = TypeVar("Requested")
 Found = TypeVar("Found")
 
-GROUP_KEY = 0
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+"""The two kinds of names that FindCoordinator takes."""
 ATTEMPTS_MIN = 3
 """Minimum number of requests that fit into the time of one call if no broker responds."""
 
 CHANGE_SHARE = 0.9
 """Fraction of a call's time that the controller may use for a change. The rest is for its timeout error to arrive in
 time."""
+
+_KINDS = MappingProxyType({GROUP_KEY: "group", TRANSACTION_KEY: "transactional id"})
 
 COORDINATOR_MOVES = frozenset(
     {
@@ -131,15 +135,16 @@ class Router:
             await self.refresh([])
         return node_id in self.cluster.brokers
 
-    async def ask_once(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
+    async def ask_once(self, node_id: int, key: ApiKey, /, *, version_min: int = 0, **fields: Any) -> Any:
         """Send one request to this broker. Raise KafkaError if the metadata does not contain the broker. A connection
-        failure is raised, not retried."""
+        failure is raised, not retried. `version_min` is the first version of the request that has all these fields."""
         if not await self.is_broker(node_id):
             known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
             kind = self.cluster.node_kind
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{kind} {node_id} is not there, or not up (up: {known})")
         link = await self.cluster.link(node_id, "admin")
-        return await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
+        request = _build(key, fields)
+        return await link.request(key, request, timeout_ms=self.request_timeout_ms, version_min=version_min)
 
     async def ask_node(self, node_id: int, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
         """Send a request to this broker. Retry if the connection fails, or if `error_of(answer)` says that a
@@ -236,13 +241,13 @@ class Router:
             raise TransientError(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now"))
         return leader.node_id
 
-    async def coordinator(self, group_id: str) -> int:
-        """Return the broker that coordinates a group. Raise TransientError while there is none, so use it within
-        `retry`."""
-        answer = await self.ask_any(ApiKey.FIND_COORDINATOR, key_type=GROUP_KEY, coordinator_keys=(group_id,))
+    async def coordinator(self, name: str, key_type: int = GROUP_KEY) -> int:
+        """Return the broker that coordinates a group or a transactional id. Raise TransientError while there is none,
+        so use it within `retry`."""
+        answer = await self.ask_any(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=(name,))
         found = answer.coordinators[0]
         if found.error_code != ErrorCode.NONE:
-            subject = f"the coordinator of group {group_id}"
+            subject = f"the coordinator of {_KINDS[key_type]} {name}"
             raise classify(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
         node_id = int(found.node_id)
         self.cluster.brokers.setdefault(node_id, BrokerEndpoint(node_id, Address(found.host, int(found.port))))
@@ -253,14 +258,24 @@ class Router:
     ) -> tuple[int, Any]:
         """Send a request to a group's coordinator and return (its node id, the response). Retry if `error_of(answer)`
         is transient; any other error is left to the caller."""
+        return await self._ask_coordinator(group_id, GROUP_KEY, key, error_of, fields)
 
+    async def ask_transaction_coordinator(
+        self, transactional_id: str, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any
+    ) -> tuple[int, Any]:
+        """Send a request to the coordinator of a transactional id, as `ask_coordinator` does for a group."""
+        return await self._ask_coordinator(transactional_id, TRANSACTION_KEY, key, error_of, fields)
+
+    async def _ask_coordinator(
+        self, name: str, key_type: int, key: ApiKey, error_of: Callable[[Any], Any], fields: Mapping[str, Any]
+    ) -> tuple[int, Any]:
         async def attempt() -> tuple[int, Any]:
-            node_id = await self.coordinator(group_id)
+            node_id = await self.coordinator(name, key_type)
             answer = await self.ask_once(node_id, key, **fields)
             raise_if_transient(int(error_of(answer)), COORDINATOR_MOVES)
             return node_id, answer
 
-        return await self.retry(attempt, f"{key.name} of group {group_id}")
+        return await self.retry(attempt, f"{key.name} of {_KINDS[key_type]} {name}")
 
     async def retry(self, attempt: Callable[[], Awaitable[Found]], subject: str) -> Found:
         """Call `attempt` until it raises neither a transient error nor a connection failure. Raise the last failure

@@ -1,18 +1,23 @@
-"""Transactions: list and describe them. Source: KIP-664."""
+"""Transactions: list, describe, fence, and write the markers that end hanging ones.
+
+Requests about a transactional id go to its coordinator, and markers to the leader of a partition.
+Source: KIP-360, KIP-664, KIP-994, KIP-1152, KIP-1228, Kafka's KafkaAdminClient.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
 from kraft.client.admin.routing import Router, require_success
+from kraft.client.core.batch import ProducerIdentity
 from kraft.client.core.records import TopicPartition
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.messages import milliseconds
+from kraft.wire.messages import duration, milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +45,54 @@ class TransactionDescription:
     partitions: tuple[TopicPartition, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AbortMarker:
+    """The marker that aborts the open transaction of one producer in one partition. `coordinator_epoch` is the one that
+    the partition's leader reports for the producer (`ProducerState.coordinator_epoch`)."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None = None
+
+
 Found = list[TransactionDescription]
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+ANY_DURATION = -1
+FENCED_TIMEOUT_MS = 60_000
+"""Transaction timeout of an id until its next producer sets its own; that of Kafka's producers by default."""
+FIRST_WITH_DURATION, FIRST_WITH_PATTERN = 1, 2
+"""First versions of ListTransactions that have these filters."""
 
 
 class Transactions:
-    """List and describe transactions. The requests go to the coordinators of the transactions."""
+    """List, describe, fence and abort transactions."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def list(
-        self, *, producer_ids: Iterable[int] = (), brokers: Iterable[int] | None = None
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+        id_pattern: str | None = None,
+        brokers: Iterable[int] | None = None,
     ) -> tuple[TransactionListing, ...]:
-        """Return all transactional ids of these brokers (None: of all brokers), by name. If producer ids are given,
-        return only theirs."""
+        """Return the transactional ids of these brokers (None: of all brokers), by name. Each filter that is given
+        leaves out other ids: the transaction's state, the producer id, the time for which a transaction has been open,
+        and a regular expression (RE2) that the whole id must match. Raise VersionMismatch if a broker does not support
+        one of the last two."""
         answers = await self._router.ask_each(
             ApiKey.LIST_TRANSACTIONS,
             lambda told: told.error_code,
             brokers,
+            version_min=FIRST_WITH_PATTERN if id_pattern else 0 if longer_than_ms is None else FIRST_WITH_DURATION,
+            state_filters=list(states),
             producer_id_filters=list(producer_ids),
-            duration_filter=-1,
-            transactional_id_pattern=None,
+            duration_filter=ANY_DURATION if longer_than_ms is None else longer_than_ms,
+            transactional_id_pattern=id_pattern or None,
         )
         found: list[TransactionListing] = []
         for broker, answer in answers.items():
@@ -95,6 +126,70 @@ class Transactions:
                 continue
             require_success(told, f"transactional id {told.transactional_id}")
             found.append(_read_transaction(broker, told))
+
+    async def describe_id(self, transactional_id: str) -> TransactionDescription:
+        """Return the description of one transactional id, from its coordinator. Raise KafkaError
+        TRANSACTIONAL_ID_NOT_FOUND if no coordinator has this id."""
+        broker, answer = await self._router.ask_transaction_coordinator(
+            transactional_id,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            lambda told: told.transaction_states[0].error_code,
+            transactional_ids=(transactional_id,),
+        )
+        told = answer.transaction_states[0]
+        require_success(told, f"transactional id {transactional_id}")
+        return _read_transaction(broker, told)
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
+        """Fence the producers of these transactional ids: abort their open transactions, and reject all that they send
+        from now on. Return the identity after which each id continues. An id that does not exist yet is created."""
+        found: dict[str, ProducerIdentity] = {}
+        async with trio.open_nursery() as nursery:
+            for name in dict.fromkeys(transactional_ids):
+                nursery.start_soon(self._fence, name, found)
+        return dict(sorted(found.items()))
+
+    async def _fence(self, transactional_id: str, found: dict[str, ProducerIdentity]) -> None:
+        """CONCURRENT_TRANSACTIONS is transient: it is returned until the transaction is aborted."""
+        _, answer = await self._router.ask_transaction_coordinator(
+            transactional_id,
+            ApiKey.INIT_PRODUCER_ID,
+            lambda told: told.error_code,
+            transactional_id=transactional_id,
+            transaction_timeout=duration(FENCED_TIMEOUT_MS),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        require_success(answer, f"transactional id {transactional_id}")
+        found[transactional_id] = ProducerIdentity(int(answer.producer_id), int(answer.producer_epoch))
+
+    async def abort(self, marker: AbortMarker) -> None:
+        """Have the leader of a partition write a marker that aborts a producer's open transaction there, without the
+        transaction's coordinator. For hanging transactions only (see `kraft.client.admin.hanging`): the coordinator of
+        any other one would still commit its records in other partitions. Returns once the marker is committed."""
+        (topic, index), epoch = marker.partition, marker.coordinator_epoch
+        row = {
+            "producer_id": marker.producer_id,
+            "producer_epoch": marker.producer_epoch,
+            "transaction_result": False,
+            "topics": [{"name": topic, "partition_indexes": [index]}],
+            # With no marker of this producer yet, no epoch was seen. 0 is not newer than that of any coordinator.
+            "coordinator_epoch": 0 if epoch is None else epoch,
+            "transaction_version": 0,  # it is not known; the leader then accepts the epoch of the transaction
+        }
+
+        async def ask(
+            node_id: int, share: Mapping[TopicPartition, None]
+        ) -> dict[TopicPartition, tuple[int, None]]:
+            answer = await self._router.ask_once(node_id, ApiKey.WRITE_TXN_MARKERS, markers=[row])
+            return {
+                (str(told.name), int(part.partition_index)): (int(part.error_code), None)
+                for result in answer.markers
+                for told in result.topics
+                for part in told.partitions
+            }
+
+        await self._router.ask_leaders({marker.partition: None}, ask)
 
 
 _GONE = frozenset({ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR})

@@ -32,6 +32,7 @@ NOT_THERE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         ErrorCode.RESOURCE_NOT_FOUND,
@@ -42,6 +43,7 @@ ADVICE = MappingProxyType(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see kraft topics list",
         ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
         ErrorCode.GROUP_ID_NOT_FOUND: "see kraft groups list",
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "see kraft transactions list",
         ErrorCode.NON_EMPTY_GROUP: "stop its members first, or see kraft groups remove-members",
         ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
@@ -50,9 +52,12 @@ ADVICE = MappingProxyType(
         ErrorCode.INVALID_REPLICATION_FACTOR: "see kraft brokers for how many are active",
         ErrorCode.LEADER_NOT_AVAILABLE: "see kraft topics describe --unavailable",
         ErrorCode.NOT_CONTROLLER: "the quorum has no leader now; see kraft quorum",
-        ErrorCode.COORDINATOR_NOT_AVAILABLE: "see kraft topics describe __consumer_offsets",
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: (
+            "see kraft topics describe __consumer_offsets, or __transaction_state for a transactional id"
+        ),
         ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for permission on this topic",
         ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for permission on this group",
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for permission on this transactional id",
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for permission on the cluster",
         ErrorCode.LOG_DIR_NOT_FOUND: "see kraft logdirs",
         ErrorCode.MESSAGE_TOO_LARGE: (

@@ -78,6 +78,7 @@ _FAMILIES = MappingProxyType(
         "features": "features",
         "quorum": "quorum",
         "groups": "groups.group_verbs",
+        "transactions": "transactions",
         "perf": "records.perf",
         "metadata": "metadata",
         "storage": "storage",

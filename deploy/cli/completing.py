@@ -56,6 +56,15 @@ def complete_group(ctx: Any, incomplete: str) -> list[str]:
     return _from_cluster(ctx, incomplete, names)
 
 
+def complete_transactional_id(ctx: Any, incomplete: str) -> list[str]:
+    """Complete a transactional id."""
+
+    async def names(admin: Admin) -> list[str]:
+        return [one.transactional_id for one in await admin.transactions.list()]
+
+    return _from_cluster(ctx, incomplete, names)
+
+
 def complete_broker(ctx: Any, incomplete: str) -> list[str]:
     """Complete the id of a broker."""
 

@@ -25,6 +25,7 @@ from kraft.deploy.cli.output import (
     warn,
 )
 from kraft.deploy.cli.partitions import reassign
+from kraft.deploy.cli.partitions.producers import producers
 from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
@@ -231,30 +232,7 @@ def move_to_directory(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
-@over_network
-def producers(connection: ClusterConnection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
-    """Show the idempotent and transactional producers that wrote to partitions recently."""
-
-    async def work(admin: Admin) -> list[tuple[object, ...]]:
-        from kraft.deploy.cli.topics import choose_partitions
-
-        found = await admin.partitions.producers(await choose_partitions(admin, topic))
-        return [
-            (
-                *tp,
-                one.producer_id,
-                one.producer_epoch,
-                one.last_sequence,
-                format_time(one.last_timestamp_ms),
-                one.transaction_start,
-            )
-            for tp, states in sorted(found.items())
-            for one in states
-        ]
-
-    columns = ["topic", "partition", "producer_id", "epoch", "last_sequence", "last_write", "open_transaction_from"]
-    show(as_json, columns, connection.run(work))
+app.command()(producers)
 
 
 async def _find_offsets(admin: Admin, parts: Mapping[tuple[str, int], PartitionDescription], when: int) -> FoundOffsets:

@@ -1,0 +1,101 @@
+"""Hanging transactions: open in a partition, but unknown to the coordinator that could end them.
+
+Readers of committed records cannot pass the start of a hanging transaction. A transaction is hanging if these three
+answers, obtained one after the other, agree:
+
+1. The leader of the partition reports the transaction as open.
+2. No coordinator has a transaction of its producer id with this partition.
+3. The leader still reports it as open.
+
+A partition is part of a transaction at the coordinator before its first record is written, and until its marker is
+committed. So a transaction that ends meanwhile is not open in the third answer.
+Source: KIP-664, Kafka's TransactionsCommand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraft.client.admin.transactions import AbortMarker, TransactionDescription
+
+if TYPE_CHECKING:
+    from kraft.client.admin.admin import Admin
+    from kraft.client.admin.values import ProducerState
+    from kraft.client.core.records import TopicPartition
+
+PARTITIONS_PER_REQUEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that is open in one partition. `coordinated` is the coordinator's description of it; None if no
+    coordinator has it, so that it is hanging."""
+
+    partition: TopicPartition
+    producer: ProducerState
+    coordinated: TransactionDescription | None = None
+
+    @property
+    def marker(self) -> AbortMarker:
+        """The marker that ends it."""
+        producer = self.producer
+        return AbortMarker(
+            self.partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch
+        )
+
+
+async def find_hanging(
+    admin: Admin, partitions: Iterable[TopicPartition], *, now_ms: int, older_than_ms: int = 0
+) -> list[OpenTransaction]:
+    """Return the hanging transactions in these partitions whose last record is older than `older_than_ms`, by partition
+    and start. Ages are those of the records' timestamps; with 0 they do not matter."""
+    found: list[OpenTransaction] = []
+    wanted = sorted(set(partitions))
+    for first in range(0, len(wanted), PARTITIONS_PER_REQUEST):
+        old = [
+            one
+            for one in await find_open(admin, wanted[first : first + PARTITIONS_PER_REQUEST])
+            if older_than_ms <= 0 or now_ms - one.producer.last_timestamp_ms > older_than_ms
+        ]
+        found += [one for one in await with_coordinators(admin, old) if one.coordinated is None]
+    return found
+
+
+async def find_open(admin: Admin, partitions: Sequence[TopicPartition]) -> list[OpenTransaction]:
+    """Return all transactions that are open in these partitions according to their leaders."""
+    states = await admin.partitions.producers(partitions)
+    found = [
+        OpenTransaction(partition, producer)
+        for partition, producers in states.items()
+        for producer in producers
+        if producer.transaction_start is not None
+    ]
+    return sorted(found, key=_place)
+
+
+async def with_coordinators(admin: Admin, opened: Sequence[OpenTransaction]) -> list[OpenTransaction]:
+    """Return those of the transactions that are still open, with what their coordinators have."""
+    if not opened:
+        return []
+    listed = await admin.transactions.list(producer_ids=sorted({one.producer.producer_id for one in opened}))
+    described = {one.producer_id: one for one in await admin.transactions.describe(listed)}
+    left = {_place(one) for one in await find_open(admin, sorted({one.partition for one in opened}))}
+    return [
+        OpenTransaction(one.partition, one.producer, _coordinated(one, described))
+        for one in opened
+        if _place(one) in left
+    ]
+
+
+def _coordinated(
+    one: OpenTransaction, described: Mapping[int, TransactionDescription]
+) -> TransactionDescription | None:
+    found = described.get(one.producer.producer_id)
+    return found if found is not None and one.partition in found.partitions else None
+
+
+def _place(one: OpenTransaction) -> tuple[TopicPartition, int, int]:
+    start = one.producer.transaction_start
+    return one.partition, -1 if start is None else start, one.producer.producer_id
