@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 IDLE_MS = 1_000
 RECORDS_MAX = 500
+READ_COMMITTED = "read_committed"
+ISOLATION_LEVELS = (READ_COMMITTED, "read_uncommitted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,15 @@ def consume(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new records at the end, until ctrl-C.")
     ] = False,
-    committed: Annotated[bool, typer.Option("--committed", help="Only records of committed transactions.")] = False,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            show_default="read_uncommitted",
+            help="read_committed: only records of committed transactions; or read_uncommitted.",
+            autocompletion=one_of(*ISOLATION_LEVELS),
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Only records whose key matches this regular expression.")
     ] = None,
@@ -104,7 +114,9 @@ def consume(
     reading = ReadProgress(count)
     show = reading.counted(_printer(form, as_json))
     topics = _with_partitions(topic, partition) if partition else topic
-    settings = connection.consumer_settings(group, isolation_level="read_committed" if committed else None)
+    if isolation not in (None, *ISOLATION_LEVELS):
+        raise CommandFailed(f"--isolation {isolation}: expected {' or '.join(ISOLATION_LEVELS)}", code=EXIT_USAGE)
+    settings = connection.consumer_settings(group, isolation_level=isolation)
     if group is not None:
         _check_membership(group, topics, wanted)
         if offset is not None or "auto_offset_reset" not in settings:
@@ -145,7 +157,7 @@ async def _reader(
     async with connection.admin() as admin:
         await admin.nodes.cluster()  # fails within seconds if there is no cluster
         if not is_member:
-            is_committed = settings.get("isolation_level") == "read_committed"
+            is_committed = settings.get("isolation_level") == READ_COMMITTED
             starts, ends = await _bounds(admin, topics, wanted, committed=is_committed)
     async with Consumer(**settings) as consumer, reading.bar(consumer, starts, ends):
         if is_member:
