@@ -14,7 +14,7 @@ from itertools import islice
 
 from kraft.broker.shard.now import Now
 from kraft.broker.txn.ending import begin_completion, complete, end_transaction, fence, marked
-from kraft.broker.txn.enrolment import add_partitions, verify_partitions
+from kraft.broker.txn.enrolment import add_partitions, add_waiting, verify_partitions
 from kraft.broker.txn.identity import init_producer_id
 from kraft.broker.txn.records import TopicPartition, TransactionLogEntry, TransactionValue
 from kraft.broker.txn.requests import (
@@ -38,6 +38,7 @@ from kraft.broker.txn.shard import (
 from kraft.broker.txn.states import IDLE, TransactionState
 from kraft.broker.txn.step import Step, StepBuilder, Written
 from kraft.broker.txn.transaction import Transaction, UncommittedWrite
+from kraft.broker.txn.waiting import refuse_waiting
 from kraft.wire.error_codes import ErrorCode
 
 EXPIRED_PER_STEP = 1_000
@@ -125,7 +126,9 @@ class TransactionCoordinator:
             return None
         builder = StepBuilder(now)
         transaction = self._shard.transactions.get(timer.transactional_id)
-        if transaction is not None and transaction.pending is None and transaction.value is not None:
+        if transaction is not None and timer.kind is TransactionTimerKind.WAIT:
+            refuse_waiting(self._shard, transaction, ErrorCode.CONCURRENT_TRANSACTIONS, builder)
+        elif transaction is not None and transaction.pending is None and transaction.value is not None:
             self._fire(timer, transaction, transaction.value, builder)
         return builder.step()
 
@@ -150,6 +153,7 @@ class TransactionCoordinator:
         else:
             transaction.value, transaction.last_epoch = pending.value, pending.last_epoch
             self._entered(transaction, pending.value, builder)
+            add_waiting(self._shard, transaction, builder)
         return builder.step()
 
     def failed(self, after: Written, error: ErrorCode, now: Now) -> Step:
@@ -162,6 +166,7 @@ class TransactionCoordinator:
         transaction.pending = None
         if pending.ticket is not None and pending.request is not None:
             builder.reply(pending.ticket, pending.request.refused(error))
+        refuse_waiting(self._shard, transaction, error, builder)
         if transaction.value is None:
             del self._shard.transactions[after.transactional_id]
         elif transaction.completion is not None or transaction.value.state is TransactionState.ONGOING:
@@ -172,10 +177,12 @@ class TransactionCoordinator:
         """Reply with an error, because the high watermark has not passed the batch in time. The write continues, and
         its outcome counts. The client does not know the outcome and must retry."""
         builder = StepBuilder(now)
-        _, pending = self._written(after)
-        if pending is not None and pending.ticket is not None and pending.request is not None:
-            builder.reply(pending.ticket, pending.request.refused(error))
+        transaction, pending = self._written(after)
+        if transaction is not None and pending is not None and pending.ticket is not None:
+            if pending.request is not None:
+                builder.reply(pending.ticket, pending.request.refused(error))
             pending.ticket = None
+            refuse_waiting(self._shard, transaction, error, builder)
         return builder.step()
 
     def expire(self, now: Now) -> Step:
@@ -208,6 +215,7 @@ class TransactionCoordinator:
             pending = transaction.pending
             if pending is not None and pending.ticket is not None and pending.request is not None:
                 builder.reply(pending.ticket, pending.request.refused(ErrorCode.NOT_COORDINATOR))
+            refuse_waiting(self._shard, transaction, ErrorCode.NOT_COORDINATOR, builder)
         self._shard.transactions.clear()
         return builder.step()
 

@@ -243,7 +243,7 @@ def begin_completion(shard: TransactionShard, transaction: Transaction, builder:
     assert value is not None
     shard.timers.cancel(TransactionTimer(TransactionTimerKind.TIMEOUT, transaction.transactional_id))
     shard.writes += 1
-    transaction.completion = UnconfirmedMarkers(shard.writes, set(value.partitions))
+    transaction.completion = UnconfirmedMarkers(shard.writes, builder.now.monotonic_ms, set(value.partitions))
     if not value.partitions:
         complete(shard, transaction, builder)
         return

@@ -6,12 +6,13 @@ markers when the transaction ends. Source: AddPartitionsToTxnRequest, KIP-98, KI
 
 from __future__ import annotations
 
-from kraft.broker.txn.records import TransactionValue
+from kraft.broker.txn.records import NO_PRODUCER_ID, TransactionValue
 from kraft.broker.txn.requests import AddRequest, ErrorReply, Ticket, VerifyReply, VerifyRequest
 from kraft.broker.txn.shard import TransactionShard
 from kraft.broker.txn.states import TransactionState
 from kraft.broker.txn.step import StepBuilder
 from kraft.broker.txn.transaction import Transaction
+from kraft.broker.txn.waiting import take_waiting, wait_if_short
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -23,6 +24,9 @@ def add_partitions(shard: TransactionShard, request: AddRequest, ticket: Ticket,
         builder.reply(ticket, ErrorReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         return
     error = _conflict(transaction, value, request)
+    is_busy = error is ErrorCode.CONCURRENT_TRANSACTIONS
+    if is_busy and wait_if_short(shard, transaction, request, ticket, builder):
+        return
     if error is not ErrorCode.NONE:
         builder.reply(ticket, ErrorReply(error))
         return
@@ -47,8 +51,16 @@ def add_partitions(shard: TransactionShard, request: AddRequest, ticket: Ticket,
     )
 
 
+def add_waiting(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> None:
+    """Enrol what has waited for a write that is committed now. It waits on if another write is in its way."""
+    for request, ticket in take_waiting(shard, transaction):
+        add_partitions(shard, request, ticket, builder)
+
+
 def _conflict(transaction: Transaction, value: TransactionValue, request: AddRequest) -> ErrorCode:
-    if request.producer_id != value.producer_id:
+    is_next = value.next_producer_id == request.producer_id != NO_PRODUCER_ID
+    """Whether this is the producer id of the transaction after the one that is being completed."""
+    if request.producer_id != value.producer_id and not is_next:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.pending is not None or value.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS

@@ -31,6 +31,7 @@ class TransactionSettings:
 class TransactionTimerKind(Enum):
     TIMEOUT = "the transaction has been open for its timeout"
     RETRY = "a write of the coordinator's own has failed"
+    WAIT = "additions have waited long enough for the end of the last transaction"
 
 
 class TransactionTimer(NamedTuple):

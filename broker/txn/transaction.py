@@ -1,15 +1,20 @@
 """One transactional id in memory: its committed value, its write in flight, and its unconfirmed markers.
 
-Invariant: at most one write per id is in flight. Until it is committed, `value` is the previous value, and every other
-request that would write gets CONCURRENT_TRANSACTIONS. So a failed write changes nothing and uses up no epoch.
+Invariant: at most one write per id is in flight. Until it is committed, `value` is the previous value. Additions of
+partitions wait for it (see `waiting`), and every other request that would write gets CONCURRENT_TRANSACTIONS. So a
+failed write changes nothing and uses up no epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kraft.broker.txn.records import NO_PRODUCER_ID, TopicPartition, TransactionValue
 from kraft.broker.txn.requests import NO_EPOCH, Reply, Request, Ticket
+
+if TYPE_CHECKING:
+    from kraft.broker.txn.waiting import WaitingAddition
 
 EPOCH_MAX = 32_767
 LAST_USABLE_EPOCH = EPOCH_MAX - 1
@@ -32,9 +37,11 @@ class UncommittedWrite:
 
 @dataclass(slots=True)
 class UnconfirmedMarkers:
-    """Markers that are being written. `left` has the partitions whose leaders have not confirmed their marker."""
+    """Markers that are being written since `began_ms`. `left` has the partitions whose leaders have not confirmed their
+    marker."""
 
     attempt: int
+    began_ms: int
     left: set[TopicPartition] = field(default_factory=set)
 
 
@@ -45,7 +52,7 @@ class Transaction:
     fenced. `last_epoch` is not stored, so after a failover it is -1 and such a retry is fenced, as in Kafka. If the
     increment also changed the producer id, `last_epoch` follows from the stored previous id."""
 
-    __slots__ = ("completion", "last_epoch", "pending", "transactional_id", "value")
+    __slots__ = ("completion", "last_epoch", "pending", "transactional_id", "value", "waiting")
 
     def __init__(self, transactional_id: str, value: TransactionValue | None = None) -> None:
         self.transactional_id = transactional_id
@@ -54,6 +61,7 @@ class Transaction:
         self.last_epoch = LAST_USABLE_EPOCH if is_new_id else NO_EPOCH
         self.pending: UncommittedWrite | None = None
         self.completion: UnconfirmedMarkers | None = None
+        self.waiting: list[WaitingAddition] = []
 
     @property
     def is_exhausted(self) -> bool:

@@ -41,9 +41,7 @@ class OpenTransaction:
     def marker(self) -> AbortMarker:
         """The marker that ends it."""
         producer = self.producer
-        return AbortMarker(
-            self.partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch
-        )
+        return AbortMarker(self.partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
 
 async def find_hanging(

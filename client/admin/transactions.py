@@ -178,9 +178,7 @@ class Transactions:
             "transaction_version": 0,  # it is not known; the leader then accepts the epoch of the transaction
         }
 
-        async def ask(
-            node_id: int, share: Mapping[TopicPartition, None]
-        ) -> dict[TopicPartition, tuple[int, None]]:
+        async def ask(node_id: int, share: Mapping[TopicPartition, None]) -> dict[TopicPartition, tuple[int, None]]:
             answer = await self._router.ask_once(node_id, ApiKey.WRITE_TXN_MARKERS, markers=[row])
             return {
                 (str(told.name), int(part.partition_index)): (int(part.error_code), None)

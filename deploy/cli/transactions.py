@@ -74,9 +74,7 @@ def list_transactions(
     ] = None,
     producer_id: Annotated[
         list[int] | None,
-        typer.Option(
-            "--producer-id", min=0, max=PRODUCER_ID_MAX, help="Only with this producer id; may be repeated."
-        ),
+        typer.Option("--producer-id", min=0, max=PRODUCER_ID_MAX, help="Only with this producer id; may be repeated."),
     ] = None,
     longer_than: Annotated[
         str | None,
@@ -199,7 +197,16 @@ def find_hanging(
         )
         for one in found
     ]
-    columns = ["topic", "partition", "producer_id", "epoch", "coordinator_epoch", "start_offset", "last_write", "age_ms"]
+    columns = [
+        "topic",
+        "partition",
+        "producer_id",
+        "epoch",
+        "coordinator_epoch",
+        "start_offset",
+        "last_write",
+        "age_ms",
+    ]
     show(as_json, columns, rows)
     if unknown and broker is None:
         warn(f"kraft: not searched, because they have no leader: {', '.join(unknown)}")

@@ -31,7 +31,11 @@ async def leave_hanging(bootstrap: str, topic: str, index: int, producer_id: int
             assert leader is not None
             link = await cluster.link(leader.node_id, "test")
             answer = await link.request_encoded(
-                ApiKey.PRODUCE, OLD_PRODUCE, chunks, partial(decode_produce_response, OLD_PRODUCE), timeout_ms=TIMEOUT_MS
+                ApiKey.PRODUCE,
+                OLD_PRODUCE,
+                chunks,
+                partial(decode_produce_response, OLD_PRODUCE),
+                timeout_ms=TIMEOUT_MS,
             )
         finally:
             cluster.close()

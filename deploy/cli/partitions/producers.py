@@ -25,7 +25,9 @@ def producers(
     broker: Annotated[
         int | None,
         typer.Option(
-            metavar="ID", help="Ask this broker for its replicas, instead of the leaders.", autocompletion=complete_broker
+            metavar="ID",
+            help="Ask this broker for its replicas, instead of the leaders.",
+            autocompletion=complete_broker,
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -17,6 +17,7 @@ from kraft.broker.txn.requests import (
 )
 from kraft.broker.txn.states import TransactionState
 from kraft.broker.txn.transaction import LAST_USABLE_EPOCH
+from kraft.broker.txn.waiting import COMPLETION_WAIT_MS
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.txn.coordinating import FIRST_PRODUCER_ID, ID, ORDERS, Coordinating
 
@@ -65,6 +66,7 @@ def test_a_transaction_does_not_have_the_partitions_of_the_previous_one() -> Non
 def test_adding_a_partition_to_a_prepared_transaction_gets_concurrent_transactions() -> None:
     one = begun()
     one.end(PID, 0, commit=True)
+    one.pass_ms(COMPLETION_WAIT_MS)
     assert one.add(PID, 0, frozenset({("refunds", 0)})).error is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -79,7 +81,10 @@ def test_adding_partitions_during_a_write_of_the_same_transactional_id_gets_conc
     one = begun()
     one.commits = False
     replies = one.asked(AddRequest(ID, PID, 0, frozenset({("refunds", 0)})))
-    assert one.add(PID, 0, frozenset({("refunds", 1)})).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    records = len(one.log)
+    assert one.end(PID, 0, commit=True).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert one.add(PID, 0, frozenset({("refunds", 1)})) is None
+    assert len(one.log) == records
     one.commit()
     assert replies == [ErrorReply(ErrorCode.NONE)]
 

@@ -59,7 +59,11 @@ async def leave_hanging(stage: Stage, *, age_ms: int = 0, index: int = 0) -> int
 
 def test_listed_transactions_pass_all_given_filters() -> None:
     async def test(stage: Stage) -> None:
-        async with admin_of(stage) as admin, producer_of(stage, "open-1") as first, producer_of(stage, "done-1") as other:
+        async with (
+            admin_of(stage) as admin,
+            producer_of(stage, "open-1") as first,
+            producer_of(stage, "done-1") as other,
+        ):
             async with other.transaction():
                 await other.send("orders", b"1", partition=1)
             await first.begin_transaction()
@@ -133,9 +137,7 @@ def test_a_description_is_requested_again_while_the_coordinator_loads() -> None:
         async with admin_of(stage) as admin, stage.producer(transactional_id=ID) as producer:
             await producer.init_transactions()
             for error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
-                stage.fault(
-                    api_key=ApiKey.DESCRIBE_TRANSACTIONS, action=ReplyAction.ERROR, error=error, times=1
-                )
+                stage.fault(api_key=ApiKey.DESCRIBE_TRANSACTIONS, action=ReplyAction.ERROR, error=error, times=1)
             assert (await admin.transactions.describe_id(ID)).state == "Empty"
 
     at_level(V2, test)
