@@ -7,7 +7,7 @@ Source: DescribeTransactionsRequest 0, ListTransactionsRequest 0 to 2, KIP-664, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,23 @@ from kraft.broker.serving.gates import Operation
 from kraft.broker.serving.linear_regex import InvalidPattern, LinearRegex
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
+from kraft.broker.serving.turns import Steps
 from kraft.broker.txn.records import TransactionValue
 from kraft.broker.txn.requests import DescribeTransactionReply, DescribeTransactionRequest, ListTransactionsReply
 from kraft.broker.txn.states import LABELS, TransactionState
+from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.compiled_writers import EncodedStructs
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
     from kraft.broker.api.context import HandlerContext
 
 ANY_DURATION = -1
+LISTED_PER_STEP = 200
+"""Transactional ids that ListTransactions filters and encodes in one step."""
+Listed = tuple[str, TransactionValue]
 STATES = frozenset({*LABELS.values(), "PrepareEpochFence"})
 """The states that a ListTransactions filter may name, as in Kafka. No id of this broker is ever in PrepareEpochFence.
 """
@@ -99,22 +105,39 @@ def handle_list_transactions(context: HandlerContext, request: Request, session:
     except InvalidPattern:
         refuse(ErrorCode.INVALID_REGULAR_EXPRESSION)
         return
-    row = part(ApiKey.LIST_TRANSACTIONS, "TransactionState")
+
+    def is_shown(one: Listed) -> bool:
+        return is_listed(*one) and context.gates.authorize(session, Operation.DESCRIBE, transaction_resource(one[0]))
 
     def reply(answered: ListTransactionsReply) -> None:
         if answered.error is not ErrorCode.NONE:
             refuse(answered.error)
-            return
-        rows = [
-            row(transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label)
-            for name, value in answered.transactions
-            if is_listed(name, value)
-            and context.gates.authorize(session, Operation.DESCRIBE, transaction_resource(name))
-        ]
-        response = respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=rows)
-        answer(request, response)
+        else:
+            context.continue_in_steps(request, _answer_in_steps(request, answered.transactions, is_shown, unknown))
 
     context.transactions.list_transactions(partial(context.finish, request, reply))
+
+
+def _answer_in_steps(
+    request: Request, transactions: Sequence[Listed], is_shown: Callable[[Listed], bool], unknown: Sequence[str]
+) -> Steps:
+    """Answer with the transactions that are shown. A coordinator may have a hundred thousand, so they are filtered and
+    encoded some at a time."""
+    row = part(ApiKey.LIST_TRANSACTIONS, "TransactionState")
+    write = messages.struct_writer(ApiKey.LIST_TRANSACTIONS, request.api_version, "transaction_states")
+    pieces: list[bytes] = []
+    count = 0
+    for first in range(0, len(transactions), LISTED_PER_STEP):
+        yield
+        shown = [one for one in transactions[first : first + LISTED_PER_STEP] if is_shown(one)]
+        parts: list[bytes] = []
+        for name, value in shown:
+            told = row(transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label)
+            write(parts.append, told)
+        pieces.append(b"".join(parts))
+        count += len(shown)
+    states = EncodedStructs(count, pieces, request.api_version)
+    answer(request, respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=states))
 
 
 def _filter(message: Any, wall_ms: int) -> Callable[[str, TransactionValue], bool]:

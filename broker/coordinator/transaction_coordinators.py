@@ -146,11 +146,7 @@ class TransactionCoordinators:
                 finish()
 
         def finish() -> None:
-            ticket(
-                ListTransactionsReply(errors[0])
-                if errors
-                else ListTransactionsReply(ErrorCode.NONE, tuple(sorted(found)))
-            )
+            ticket(ListTransactionsReply(errors[0]) if errors else ListTransactionsReply(ErrorCode.NONE, tuple(found)))
 
         if not shards:
             finish()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from kraft.broker.api.transactions_admin import LISTED_PER_STEP
+from kraft.broker.node.continuations import Continuations
 from kraft.broker.serving.gates import CLUSTER, Operation
+from kraft.broker.serving.turns import Steps
 from kraft.broker.txn.records import TransactionValue
 from kraft.broker.txn.requests import (
     AddRequest,
@@ -272,3 +276,41 @@ def test_list_transactions_gets_load_in_progress_while_a_partition_is_being_load
     broker, _ = harness(ListTransactionsReply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     reply = broker.ask(ApiKey.LIST_TRANSACTIONS, 2)
     assert reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CountingAuthorizer(Denying):
+    """Allows everything, and counts the resources that it was asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def authorize(self, *arguments: Any) -> bool:
+        self.count += 1
+        return super().authorize(*arguments)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_TRANSACTIONS))
+def test_many_transactions_are_filtered_and_encoded_in_bounded_steps(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    authorizer, counts = CountingAuthorizer(), [0]
+    run_steps = Continuations.continue_in_steps
+
+    def run_and_count(continuations: Continuations, request: Any, steps: Steps) -> None:
+        def counted() -> Steps:
+            for _ in steps:
+                counts.append(authorizer.count)
+                yield
+            counts.append(authorizer.count)
+
+        run_steps(continuations, request, counted())
+
+    monkeypatch.setattr(Continuations, "continue_in_steps", run_and_count)
+    names = [f"pay-{number}" for number in range(10 * LISTED_PER_STEP + 1)]
+    listed = ListTransactionsReply(ErrorCode.NONE, tuple((name, OPEN) for name in names))
+    broker = BrokerHarness(IMAGE, transactions=StillCoordinators(listed), authorizer=authorizer)
+    reply = broker.ask(ApiKey.LIST_TRANSACTIONS, version)
+    assert [one.transactional_id for one in reply.transaction_states] == names
+    assert {(one.producer_id, one.transaction_state) for one in reply.transaction_states} == {(7, "Ongoing")}
+    assert max(after - before for before, after in pairwise(counts)) == LISTED_PER_STEP
