@@ -19,6 +19,10 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 CLASSIC, CONSUMER = "Classic", "Consumer"
+DESCRIBED_TYPES = frozenset({CLASSIC, CONSUMER})
+"""Types of groups that `Groups.describe` can describe."""
+FIRST_WITH_STATES, FIRST_WITH_TYPES = 4, 5
+"""First versions of ListGroups that have these filters."""
 DEAD = "Dead"
 NO_GENERATION = -1
 _NOT_NEW_PROTOCOL = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST})
@@ -34,13 +38,15 @@ class Groups:
         self, *, states: Iterable[str] = (), types: Iterable[str] = (), brokers: Iterable[int] | None = None
     ) -> tuple[GroupListing, ...]:
         """Return all groups of these brokers (None: of all brokers), by id. If states or types are given, return only
-        groups with these."""
+        groups with these. Raise VersionMismatch if a broker does not support such a filter."""
+        states, types = list(states), list(types)
         answers = await self._router.ask_each(
             ApiKey.LIST_GROUPS,
             lambda told: told.error_code,
             brokers,
-            states_filter=list(states),
-            types_filter=list(types),
+            version_min=FIRST_WITH_TYPES if types else FIRST_WITH_STATES if states else 0,
+            states_filter=states,
+            types_filter=types,
         )
         found: list[GroupListing] = []
         for broker, answer in answers.items():
@@ -49,12 +55,29 @@ class Groups:
         return tuple(sorted(found, key=lambda group: group.group_id))
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """Return a group with its members and their partitions. Raise KafkaError GROUP_ID_NOT_FOUND if the group does
-        not exist."""
-        described = await self._describe_new(group_id) or await self._describe_classic(group_id)
-        if described.state == DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no {_named(group_id)}")
+        """Return a group with its members and their partitions. Raise KafkaError: GROUP_ID_NOT_FOUND if the group does
+        not exist, UNSUPPORTED_VERSION if it is of a type that this client cannot describe, such as a share group."""
+        try:
+            described = await self._describe_new(group_id) or await self._describe_classic(group_id)
+            if described.state == DEAD:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no {_named(group_id)}")
+        except KafkaError as problem:
+            if problem.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            kind = await self._type_of(group_id)
+            if kind is None or kind in DESCRIBED_TYPES:
+                raise
+            text = f"{_named(group_id)} is a {kind.lower()} group, which this client cannot describe"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text) from None
         return described
+
+    async def _type_of(self, group_id: str) -> str | None:
+        """Return the type of a group as its coordinator lists it; None if the coordinator lists no such group."""
+        broker, answer = await self._router.ask_coordinator(
+            group_id, ApiKey.LIST_GROUPS, lambda told: told.error_code, states_filter=(), types_filter=()
+        )
+        require_success(answer, f"the groups of broker {broker}")
+        return next((_read_listing(told, broker).type for told in answer.groups if told.group_id == group_id), None)
 
     async def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Return all committed offsets of a group; empty for a group that has none or does not exist."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,7 +74,7 @@ def list_groups(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="Only classic or consumer groups.", autocompletion=one_of(*TYPES)),
+        typer.Option("--type", help="Only this type: classic, consumer, share, …", autocompletion=one_of(*TYPES)),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -101,6 +102,7 @@ def describe(
 
     async def work(admin: Admin) -> list[NameResult[Described]]:
         from kraft.client.admin.group_lag import find_lags
+        from kraft.client.admin.groups import DESCRIBED_TYPES
 
         async def describe_one(name: str) -> Described:
             described = await admin.groups.describe(name)
@@ -110,7 +112,12 @@ def describe(
             await admin.topics.describe(topic)  # a missing group is not the same as a group without commits
         if group:
             return await attempt_each(list(dict.fromkeys(group)), describe_one)
-        outcomes = await attempt_each([one.group_id for one in await admin.groups.list()], describe_one)
+        listed = await admin.groups.list()
+        for one in listed:
+            if one.type not in DESCRIBED_TYPES:
+                warn(f"kraft: group {one.group_id} is not shown: it is a {one.type.lower()} group")
+        described = [one.group_id for one in listed if one.type in DESCRIBED_TYPES]
+        outcomes = await attempt_each(described, describe_one)
         # deleted in the meantime
         return [one for one in outcomes if one.problem is None or one.problem.code != EXIT_NOT_FOUND]
 
@@ -129,20 +136,34 @@ def describe(
 @app.command()
 @over_network
 def members(connection: ClusterConnection, group: GroupArgument, as_json: JsonOption = False) -> None:
-    """Show the members of a group, and the partitions that each one reads."""
+    """Show the members of a group, and the partitions that each one reads. Members of a consumer group (KIP-848) also
+    have an epoch, and the assignment that they are moving to."""
     found = connection.run(lambda admin: admin.groups.describe(group))
-    rows = [
+    show(as_json, *_member_table(found))
+
+
+def _member_table(group: GroupDescription) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Return the columns and rows of a group's members."""
+    columns = ["member", "instance", "client_id", "host", "partitions", "assignment"]
+    rows: list[tuple[object, ...]] = [
         (
             member.member_id,
             member.instance_id,
             member.client_id,
             member.host,
             len(member.assignment),
-            [f"{topic}-{index}" for topic, index in member.assignment],
+            _places(member.assignment),
         )
-        for member in found.members
+        for member in group.members
     ]
-    show(as_json, ["member", "instance", "client_id", "host", "partitions", "assignment"], rows)
+    if group.epoch is None:
+        return columns, rows
+    extra = [(member.epoch, _places(member.target or ())) for member in group.members]
+    return [*columns, "epoch", "target"], [(*row, *more) for row, more in zip(rows, extra, strict=True)]
+
+
+def _places(assignment: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{topic}-{index}" for topic, index in assignment]
 
 
 app.command("reset-offsets")(reset_offsets)
@@ -256,6 +277,7 @@ def _text_of(group: GroupDescription, lags: list[PartitionLag]) -> str:
         f"type {group.type}",
         f"assignor {group.assignor or '-'}",
         f"coordinator {group.coordinator}",
+        *([] if group.epoch is None else [f"epoch {group.epoch}", f"assignment epoch {group.assignment_epoch}"]),
         f"members {len(group.members)}",
         f"total lag {'-' if total is None else f'{total:,}'}",
     ]
