@@ -6,15 +6,18 @@ Source: KIP-360, KIP-664, KIP-994, KIP-1152, KIP-1228, Kafka's KafkaAdminClient.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
 
 from kraft.client.admin.routing import Router, require_success
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.batch import ProducerIdentity
-from kraft.client.core.records import TopicPartition
+from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import duration, milliseconds
@@ -112,9 +115,7 @@ class Transactions:
         for one in listed:
             by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
         found: Found = []
-        async with trio.open_nursery() as nursery:
-            for broker, ids in by_coordinator.items():
-                nursery.start_soon(self._describe_at, broker, ids, found)
+        await _each([partial(self._describe_at, broker, ids, found) for broker, ids in by_coordinator.items()])
         return tuple(sorted(found, key=lambda one: one.transactional_id))
 
     async def _describe_at(self, broker: int, ids: Sequence[str], found: Found) -> None:
@@ -144,9 +145,7 @@ class Transactions:
         """Fence the producers of these transactional ids: abort their open transactions, and reject all that they send
         from now on. Return the identity after which each id continues. An id that does not exist yet is created."""
         found: dict[str, ProducerIdentity] = {}
-        async with trio.open_nursery() as nursery:
-            for name in dict.fromkeys(transactional_ids):
-                nursery.start_soon(self._fence, name, found)
+        await _each([partial(self._fence, name, found) for name in dict.fromkeys(transactional_ids)])
         return dict(sorted(found.items()))
 
     async def _fence(self, transactional_id: str, found: dict[str, ProducerIdentity]) -> None:
@@ -188,6 +187,23 @@ class Transactions:
             }
 
         await self._router.ask_leaders({marker.partition: None}, ask)
+
+
+async def _each(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Make all calls at the same time. If some have failed, raise the first error, not a group of errors."""
+    failures: list[Exception] = []
+
+    async def attempt(call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call()
+        except (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError) as failure:
+            failures.append(failure)
+
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(attempt, call)
+    if failures:
+        raise failures[0]
 
 
 _GONE = frozenset({ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR})

@@ -38,7 +38,6 @@ This page is generated: `make docs`.
 """
 
 _REASONS = {
-    "committed offsets of transactions": (28,),
     "SASL: listeners are PLAINTEXT or SSL": (50, 51),
     "delegation tokens": (38, 39, 40, 41),
     "client quotas": (48, 49),

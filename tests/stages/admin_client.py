@@ -20,6 +20,9 @@ SETTINGS = {
     "num.partitions": "2",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.replication.factor": "2",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "2",
 }
 
 

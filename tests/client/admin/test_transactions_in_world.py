@@ -291,3 +291,22 @@ def test_an_abort_with_an_old_coordinator_epoch_or_of_a_missing_partition_is_ref
                 assert refused.value.code is error
 
     at_level(V2, test, **UNVERIFIED)
+
+
+def test_an_error_of_one_of_several_ids_is_raised_as_such() -> None:
+    async def test(stage: Stage) -> None:
+        async with admin_of(stage) as admin:
+            await admin.transactions.fence_producers(["a", "b"])
+            listed = await admin.transactions.list()
+            assert [one.transactional_id for one in listed] == ["a", "b"]
+            denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            for key in (ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_TRANSACTIONS):
+                stage.fault(api_key=key, action=ReplyAction.ERROR, error=denied)
+            with pytest.raises(KafkaError) as refused:
+                await admin.transactions.fence_producers(["a", "b"])
+            assert refused.value.code is denied
+            with pytest.raises(KafkaError) as refused:
+                await admin.transactions.describe(listed)
+            assert refused.value.code is denied
+
+    at_level(V2, test)
