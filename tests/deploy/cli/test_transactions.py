@@ -9,7 +9,7 @@ import pytest
 import trio
 from confluent_kafka import KafkaException, Producer
 
-from tests.stages.hanging import leave_hanging
+from tests.deploy.cli.hanging_transaction import leave_hanging
 from tests.stages.kraft_command import Command
 
 LOST = 4_242
