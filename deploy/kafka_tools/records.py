@@ -42,8 +42,7 @@ def consumer_words(arguments: Sequence[str]) -> list[str]:
     options = parse("consume", arguments, flags=("--from-beginning", "--skip-message-on-error"))
     words = ["consume", options.required("--topic"), *_start_and_end(options)]
     words += options.words({"--partition": "--partition", "--group": "--group", "--max-messages": "--count"})
-    if options.value("--isolation-level") == "read_committed":
-        words.append("--committed")
+    words += options.words({"--isolation-level": "--isolation"})
     words += ["--format", _format(properties(options.values("--property", "--formatter-property")))]
     words += connection_words(options)
     options.refuse_rest()

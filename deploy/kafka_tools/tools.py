@@ -1,5 +1,5 @@
 """Find the kraft command for a command line of one of Kafka's tools.
-Source: Kafka's TopicCommand, ConfigCommand, ConsumerGroupCommand (their help texts).
+Source: Kafka's TopicCommand, ConfigCommand, ConsumerGroupCommand, TransactionsCommand (their help texts).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from kraft.deploy.kafka_tools.groups import groups_words
 from kraft.deploy.kafka_tools.options import ToolError
 from kraft.deploy.kafka_tools.records import consumer_words, producer_words
 from kraft.deploy.kafka_tools.topics import topics_words
+from kraft.deploy.kafka_tools.transactions import transactions_words
 
 _TOOLS: Mapping[str, Callable[[Sequence[str]], list[str]]] = MappingProxyType(
     {
         "kafka-topics": topics_words,
         "kafka-configs": configs_words,
         "kafka-consumer-groups": groups_words,
+        "kafka-transactions": transactions_words,
         "kafka-console-producer": producer_words,
         "kafka-console-consumer": consumer_words,
     }

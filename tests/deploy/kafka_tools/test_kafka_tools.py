@@ -60,6 +60,29 @@ OURS = "--bootstrap a:1"
             f"groups reset-offsets g --topic t --shift-by -3 --execute {OURS}",
         ),
         (f"kafka-consumer-groups --delete --group g --group h {CLUSTER}", f"groups delete g h {OURS}"),
+        (f"kafka-transactions {CLUSTER} list", f"transactions list {OURS}"),
+        (
+            f"kafka-transactions {CLUSTER} list --duration-filter 5000 --transactional-id-pattern p.*",
+            f"transactions list --pattern p.* --longer-than 5000ms {OURS}",
+        ),
+        (f"kafka-transactions {CLUSTER} list --duration-filter -1", f"transactions list {OURS}"),
+        (f"kafka-transactions {CLUSTER} describe --transactional-id p", f"transactions describe p {OURS}"),
+        (
+            f"kafka-transactions.sh {CLUSTER} describe-producers --topic t --partition 1 --broker-id 2",
+            f"transactions describe-producers t:1 --broker 2 {OURS}",
+        ),
+        (
+            f"kafka-transactions {CLUSTER} find-hanging --broker-id 2 --max-transaction-timeout 5",
+            f"transactions find-hanging --broker 2 --older-than 5m {OURS}",
+        ),
+        (
+            f"kafka-transactions {CLUSTER} find-hanging --topic t --partition 1",
+            f"transactions find-hanging t:1 {OURS}",
+        ),
+        (
+            f"kafka-transactions {CLUSTER} abort --topic t --partition 1 --start-offset 9",
+            f"transactions abort t:1 --start-offset 9 --yes {OURS}",
+        ),
         (
             "kafka-console-producer --topic t --property parse.key=true --property key.separator=: "
             "--producer-property linger.ms=5 --broker-list a:1",
@@ -80,7 +103,7 @@ OURS = "--bootstrap a:1"
         ),
         (
             f"kafka-console-consumer --topic t --group g --from-beginning --isolation-level read_committed {CLUSTER}",
-            rf"consume t --offset earliest --group g --committed --format '%s\n' {OURS}",
+            rf"consume t --offset earliest --group g --isolation read_committed --format '%s\n' {OURS}",
         ),
     ],
 )
@@ -103,6 +126,9 @@ def test_a_command_line_of_kafkas_tool_becomes_the_kraft_command_that_does_the_s
         (f"kafka-consumer-groups --describe {CLUSTER}", "--describe needs --group"),
         (f"kafka-console-consumer --topic t --timeout-ms 5 {CLUSTER}", "--timeout-ms is only possible with"),
         (f"kafka-console-producer --topic t --property parse.headers=true {CLUSTER}", "parse.headers: no counterpart"),
+        (f"kafka-transactions {CLUSTER}", "expected exactly one of list"),
+        (f"kafka-transactions {CLUSTER} find-hanging --partition 1", "--partition needs --topic"),
+        (f"kafka-transactions {CLUSTER} abort --topic t --partition 1 --producer-id 4", "--start-offset is missing"),
         ("kafka-dump-log --files a", "use: kraft log --help"),
         ("kafka-acls --list", "unknown tool"),
     ],
@@ -125,8 +151,13 @@ def test_every_translated_kafka_tool_argument_is_known_to_kraft(kraft: Command) 
         "kafka-consumer-groups --list --state Empty --type consumer",
         "kafka-consumer-groups --delete-offsets --group g --topic t",
         "kafka-consumer-groups --reset-offsets --all-groups --all-topics --to-earliest --export --dry-run",
+        "kafka-transactions list --duration-filter 5 --transactional-id-pattern p.*",
+        "kafka-transactions describe --transactional-id p",
+        "kafka-transactions describe-producers --topic t --partition 1 --broker-id 2",
+        "kafka-transactions find-hanging --topic t --partition 1 --broker-id 2 --max-transaction-timeout 5",
+        "kafka-transactions abort --topic t --partition 1 --start-offset 9",
         "kafka-console-producer --topic t --request-required-acks all --sync --property null.marker=N",
-        "kafka-console-consumer --topic t --from-beginning --max-messages 1",
+        "kafka-console-consumer --topic t --from-beginning --max-messages 1 --isolation-level read_committed",
     )
     for line in lines:
         tool, *arguments = shlex.split(f"{line} {CLUSTER}")
