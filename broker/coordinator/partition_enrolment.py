@@ -126,8 +126,8 @@ class PartitionEnrolment:
             self._send_next(broker_id, queue)
 
     def _ask_in_turn(self, question: Question) -> None:
-        """Ask the coordinator on this broker, with one question per transactional id at a time. The coordinator would
-        reject a second question while it writes the result of the first."""
+        """Ask the coordinator on this broker, with one question per transactional id at a time. Questions that arrive
+        during that time are joined into the next one."""
         queue = self._queues.setdefault(self._node_id, CoordinatorQueue())
         name = question.request.transactional_id
         if name in queue.asked:

@@ -1,5 +1,6 @@
-"""A record of the transaction coordinator that is not committed within request.timeout.ms: its client gets an error that
-it retries, and the record still counts.
+"""A record of the transaction coordinator that is not committed within request.timeout.ms.
+
+The client gets an error that it retries, and the record still counts.
 """
 
 from __future__ import annotations
