@@ -26,7 +26,7 @@ def producers(
         int | None,
         typer.Option(
             metavar="ID",
-            help="Ask this broker for its replicas, instead of the leaders.",
+            help="Ask this broker about its replicas, not the leaders.",
             autocompletion=complete_broker,
         ),
     ] = None,
