@@ -18,28 +18,28 @@ def transactions_words(arguments: Sequence[str]) -> list[str]:
         raise ToolError(f"expected exactly one of {', '.join(_ACTIONS)}")
     rest.remove(action)
     options = parse("transactions", rest, flags=())
-    words = ["transactions", action, *_ACTIONS[action](options), *connection_words(options)]
+    words = ["transactions", *_ACTIONS[action](options), *connection_words(options)]
     options.refuse_rest()
     return words
 
 
 def _list(options: Options) -> list[str]:
-    words = options.words({"--transactional-id-pattern": "--pattern"})
+    words = ["list", *options.words({"--transactional-id-pattern": "--pattern"})]
     duration_ms = options.value("--duration-filter")
     is_filtered = duration_ms is not None and not duration_ms.startswith("-")
     return [*words, "--longer-than", f"{duration_ms}ms"] if is_filtered else words
 
 
 def _describe(options: Options) -> list[str]:
-    return [options.required("--transactional-id")]
+    return ["describe", options.required("--transactional-id")]
 
 
 def _describe_producers(options: Options) -> list[str]:
-    return [_partition(options), *options.words({"--broker-id": "--broker"})]
+    return ["describe-producers", _partition(options), *options.words({"--broker-id": "--broker"})]
 
 
 def _find_hanging(options: Options) -> list[str]:
-    words = options.words({"--broker-id": "--broker"})
+    words = ["find-hanging", *options.words({"--broker-id": "--broker"})]
     topic, partition = options.value("--topic"), options.value("--partition")
     if partition is not None and topic is None:
         raise ToolError("--partition needs --topic")
@@ -50,7 +50,11 @@ def _find_hanging(options: Options) -> list[str]:
 
 
 def _abort(options: Options) -> list[str]:
-    return [_partition(options), "--start-offset", options.required("--start-offset"), "--yes"]
+    return ["abort", _partition(options), "--start-offset", options.required("--start-offset"), "--yes"]
+
+
+def _force_terminate(options: Options) -> list[str]:
+    return ["force-terminate", options.required("--transactionalId"), "--yes"]
 
 
 def _partition(options: Options) -> str:
@@ -64,5 +68,6 @@ _ACTIONS: Mapping[str, Callable[[Options], list[str]]] = MappingProxyType(
         "describe-producers": _describe_producers,
         "find-hanging": _find_hanging,
         "abort": _abort,
+        "forceTerminateTransaction": _force_terminate,
     }
 )

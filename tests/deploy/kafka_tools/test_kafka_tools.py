@@ -84,6 +84,10 @@ OURS = "--bootstrap a:1"
             f"transactions abort t:1 --start-offset 9 --yes {OURS}",
         ),
         (
+            f"kafka-transactions {CLUSTER} forceTerminateTransaction --transactionalId p",
+            f"transactions force-terminate p --yes {OURS}",
+        ),
+        (
             "kafka-console-producer --topic t --property parse.key=true --property key.separator=: "
             "--producer-property linger.ms=5 --broker-list a:1",
             f"produce t --key-separator : {OURS} -X linger.ms=5",
@@ -156,6 +160,7 @@ def test_every_translated_kafka_tool_argument_is_known_to_kraft(kraft: Command) 
         "kafka-transactions describe-producers --topic t --partition 1 --broker-id 2",
         "kafka-transactions find-hanging --topic t --partition 1 --broker-id 2 --max-transaction-timeout 5",
         "kafka-transactions abort --topic t --partition 1 --start-offset 9",
+        "kafka-transactions forceTerminateTransaction --transactionalId p",
         "kafka-console-producer --topic t --request-required-acks all --sync --property null.marker=N",
         "kafka-console-consumer --topic t --from-beginning --max-messages 1 --isolation-level read_committed",
     )
