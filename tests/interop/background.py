@@ -31,9 +31,14 @@ class Background(Generic[Result]):
     def stop(self) -> Result:
         """Stop the work. Return its result, or raise its exception. Raise TimeoutError if the work does not end."""
         self._stop.set()
-        self._thread.join(STOP_SECONDS_MAX)
+        return self.wait(STOP_SECONDS_MAX)
+
+    def wait(self, seconds_max: float) -> Result:
+        """Return the result, or raise the exception, of work that ends by itself or was stopped. Raise TimeoutError if
+        it does not end in time."""
+        self._thread.join(seconds_max)
         if self._thread.is_alive():
-            raise TimeoutError(f"work in the background went on for {STOP_SECONDS_MAX} s after it was stopped")
+            raise TimeoutError(f"work in the background went on for another {seconds_max} s")
         if self.failure is not None:
             raise self.failure
         return self._result[0]

@@ -98,9 +98,9 @@ class Program:
 
 
 _CLASSES = f"{HERE / 'java/target/classes'}:{HERE / 'java/target/dependency'}/*"
-_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+JAVA_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 _EVERY_CODEC = ("none", "gzip", "snappy", "lz4", "zstd")
 
-JAVA = Program(("java", *_QUICK_START, "-cp", _CLASSES, "kraft.interop.Main"), _EVERY_CODEC)
+JAVA = Program(("java", *JAVA_QUICK_START, "-cp", _CLASSES, "kraft.interop.Main"), _EVERY_CODEC)
 KAFKAJS = Program(("node", str(HERE / "kafkajs/main.js")), ("none", "gzip", "snappy", "lz4"))
 FRANZ_GO = Program((str(HERE / "franz-go/target/franz-go"),), _EVERY_CODEC)

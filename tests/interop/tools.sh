@@ -61,6 +61,7 @@ build_go() {
 }
 
 build_go franz-go
+build_go sarama
 build_go ../chaos/porcupine
 
 if stale kafkajs/node_modules/.package-lock.json kafkajs/package.json kafkajs/package-lock.json; then

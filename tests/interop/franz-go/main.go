@@ -31,10 +31,8 @@ var codecs = map[string]kgo.CompressionCodec{
 
 func main() {
 	verb, bootstrap, topic, rest := os.Args[1], os.Args[2], os.Args[3], os.Args[4:]
-	client := func(options ...kgo.Opt) *kgo.Client {
-		options = append(options, kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(metadataMinAge))
-		return must(kgo.NewClient(options...))
-	}
+	brokers := []kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(metadataMinAge)}
+	client := func(options ...kgo.Opt) *kgo.Client { return must(kgo.NewClient(append(options, brokers...)...)) }
 	switch verb {
 	case "create":
 		create(client(), topic)
@@ -49,6 +47,12 @@ func main() {
 		offsets(client(), topic, rest)
 	case "member":
 		member(client, topic, rest, standardInputEnds())
+	case "transact":
+		transact(client, topic, rest[0])
+	case "copy":
+		copyRecords(brokers, topic, rest, standardInputEnds())
+	case "committed":
+		committed(client, topic, standardInputEnds())
 	default:
 		fail(fmt.Errorf("no such verb: %s", verb))
 	}

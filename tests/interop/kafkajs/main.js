@@ -5,6 +5,7 @@ const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require("kafkaj
 const SnappyCodec = require("kafkajs-snappy");
 const lz4 = require("lz4js");
 const { member } = require("./member");
+const { transact, copy, committed } = require("./transactions");
 
 CompressionCodecs[CompressionTypes.Snappy] = SnappyCodec;
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
@@ -21,7 +22,7 @@ const CODECS = {
 const PAUSE_MS = 5;
 
 const say = (line) => process.stdout.write(`${line}\n`);
-const asked_to_end = new Promise((resolve) => process.stdin.on("end", resolve).resume());
+const standard_input_ends = () => new Promise((resolve) => process.stdin.on("end", resolve).resume());
 
 async function within(client, work) {
   await client.connect();
@@ -50,7 +51,7 @@ const verbs = {
   stream: (kafka, topic) =>
     within(kafka.producer({ idempotent: true, maxInFlightRequests: 1 }), async (producer) => {
       let ended = false;
-      asked_to_end.then(() => (ended = true));
+      standard_input_ends().then(() => (ended = true));
       for (let number = 0; !ended; number++) {
         const value = `stream-${number}`;
         await producer.send({ topic, acks: -1, messages: [{ partition: 0, value }] });
@@ -85,7 +86,14 @@ const verbs = {
     }),
 
   member: (kafka, topic, group, assignor, session_ms) =>
-    member({ kafka, topic, group, assignor, session_ms: Number(session_ms), say, asked_to_end }),
+    member({ kafka, topic, group, assignor, session_ms: Number(session_ms), say, asked_to_end: standard_input_ends() }),
+
+  transact: (kafka, topic, transactionalId) => transact({ kafka, topic, transactionalId, say }),
+
+  copy: (kafka, source, target, group, transactionalId) =>
+    copy({ kafka, source, target, group, transactionalId, say, asked_to_end: standard_input_ends() }),
+
+  committed: (kafka, topic) => committed({ kafka, topic, say, asked_to_end: standard_input_ends() }),
 };
 
 async function main([verb, bootstrap, ...rest]) {

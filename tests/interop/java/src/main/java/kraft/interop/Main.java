@@ -106,7 +106,7 @@ public final class Main {
     }
 
     /** Becomes true when nobody can write to this program any more. */
-    private static AtomicBoolean standardInputEnds() {
+    static AtomicBoolean standardInputEnds() {
         AtomicBoolean ended = new AtomicBoolean();
         Thread waiter = new Thread(() -> {
             try {
