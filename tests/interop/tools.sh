@@ -72,6 +72,10 @@ if stale java/target/.complete java/pom.xml java/src; then
   (cd java && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
 fi
 
+if stale streams/target/.complete streams/pom.xml streams/src; then
+  (cd streams && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
+fi
+
 examples=../../docs/examples
 
 if stale "$examples/node/node_modules/.package-lock.json" "$examples/node/package.json" "$examples/node/package-lock.json"; then
