@@ -18,12 +18,34 @@ VoterKeys = tuple[tuple[int, str], ...]
 
 
 class ProducedBy(NamedTuple):
-    """The idempotent producer of a batch, and the sequence numbers of the batch's first and last record."""
+    """The producer of a batch, and the sequence numbers of the batch's first and last record (-1: a coordinator wrote
+    the batch for the producer)."""
 
     producer_id: int
     epoch: int
     first_sequence: int
     last_sequence: int
+    is_transactional: bool = False
+
+
+class TransactionMarker(NamedTuple):
+    """A control batch that ends a producer's transaction in a partition."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+class LoggedTransaction(NamedTuple):
+    """One record of the transaction log: the new value of a transactional id. `state` is the status byte."""
+
+    transactional_id: str
+    state: int
+    producer_id: int
+    epoch: int
+    partitions: frozenset[TopicPartition]
+    next_producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +60,9 @@ class BatchWritten:
     next_offset: int
     digest: int
     producer: ProducedBy | None = None
+    marker: TransactionMarker | None = None
+    transactions: tuple[LoggedTransaction, ...] = ()
+    """The records of a batch of the transaction log, without those that remove an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +327,16 @@ class EndReported:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdSent:
-    """`node` sends a producer id to a client."""
+    """`node` sends a producer id to a client. `transactional_id` is "" for a producer without transactions. `caller`
+    names the connection's client and its incarnation. `is_next`: the identity for the next transaction, in the response
+    to the end of one."""
 
     node: int
     producer_id: int
     producer_epoch: int
+    transactional_id: str = ""
+    caller: str = ""
+    is_next: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class CommittedProducers(Check):
         start = self._upto.get(seen.topic_partition, 0)
         self._upto[seen.topic_partition] = seen.high_watermark
         for batch in self._shadows.log(seen.node, seen.topic_partition).between(start, seen.high_watermark):
-            if batch.producer is not None:
+            if batch.producer is not None and batch.producer.first_sequence >= 0:
                 yield batch, batch.producer
 
     def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _ProducerState | None) -> None:

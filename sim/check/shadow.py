@@ -10,7 +10,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, ProducedBy, TopicPartition
+from kraft.sim.check.observations import (
+    BatchWritten,
+    LogCut,
+    LogDurable,
+    LoggedTransaction,
+    ProducedBy,
+    TopicPartition,
+    TransactionMarker,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,14 @@ class ShadowBatch:
     before: tuple[int, int, int] | None
     """(end offset, epoch, digest) of the batch before it; None for the first of a log."""
     producer: ProducedBy | None = None
+    marker: TransactionMarker | None = None
+    transactions: tuple[LoggedTransaction, ...] = ()
+
+    @property
+    def is_of_transaction(self) -> bool:
+        """Whether this batch belongs to a transaction or to the transaction log."""
+        is_data = self.producer is not None and self.producer.is_transactional
+        return is_data or self.marker is not None or bool(self.transactions)
 
 
 @dataclass(slots=True)
@@ -49,7 +65,16 @@ class ShadowLog:
     def write(self, seen: BatchWritten) -> ShadowBatch:
         last = self.batches[-1] if self.batches else None
         before = None if last is None else (last.next_offset, last.epoch, last.digest)
-        batch = ShadowBatch(seen.epoch, seen.base_offset, seen.next_offset, seen.digest, before, seen.producer)
+        batch = ShadowBatch(
+            seen.epoch,
+            seen.base_offset,
+            seen.next_offset,
+            seen.digest,
+            before,
+            seen.producer,
+            seen.marker,
+            seen.transactions,
+        )
         self.batches.append(batch)
         self._ends.append(seen.next_offset)
         return batch

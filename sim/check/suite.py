@@ -80,6 +80,11 @@ from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.reported_ends import ReportedEndOffsetsNeverDecrease
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.check.throttles import ThrottleNeverDelaysIsr
+from kraft.sim.check.transactions.feed import TransactionFeed
+from kraft.sim.check.transactions.identities import IdentitiesHaveOneOwner
+from kraft.sim.check.transactions.phases import OneOutcome, TwoPhaseOrder
+from kraft.sim.check.transactions.stability import StableOffsetIsFirstOpen
+from kraft.sim.check.transactions.writes import DataIsEnrolled, FencedProducersWriteNothing
 from kraft.sim.check.truncation import TruncationDiscipline
 from kraft.sim.check.unclean_restarts import UncleanBrokersLeave
 
@@ -107,6 +112,7 @@ class Suite:
         self.durability = AckedDurability(self.shadows, self.partitions, self.damage)
         self.leader_in_sync = LeaderIsInIsr(self.shadows, self.partitions)
         self.membership = Membership(voters)
+        self.transactions = TransactionFeed(self.shadows, self.partitions)
         every: list[Check] = [
             ElectionSafety(),
             OneVotePerEpoch(),
@@ -138,6 +144,12 @@ class Suite:
             NoSequenceTwice(self.shadows, self.partitions),
             SequencesFollow(self.shadows, self.partitions),
             ProducerEpochsRise(self.shadows, self.partitions),
+            FencedProducersWriteNothing(),
+            OneOutcome(self.transactions.ledger),
+            StableOffsetIsFirstOpen(self.shadows, self.transactions.logs),
+            TwoPhaseOrder(self.transactions.ledger),
+            IdentitiesHaveOneOwner(),
+            DataIsEnrolled(self.transactions.ledger),
             JoiningReplicasAreComplete(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
             IsrIsWellFormed(),
@@ -184,6 +196,8 @@ class Suite:
         elif isinstance(observation, PartitionRecorded):
             for member in observation.isr:
                 self._note_repair(member, observation.topic_partition)
+        for event in self.transactions.observe(observation):
+            self.checks.observe(event, at_ms)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):
             self.shadows.on_cut(observation)
@@ -201,6 +215,8 @@ class Suite:
 
     def finish(self, at_ms: int) -> None:
         """Finish all checks at the end of the run."""
+        for event in self.transactions.rest():
+            self.checks.observe(event, at_ms)
         self.checks.finish(at_ms)
 
     @property

@@ -17,7 +17,8 @@ from kraft.wire.messages import decode_request, decode_response, request_header_
 from kraft.wire.messages.fetch import decode_fetch_request
 from kraft.wire.messages.fetch_response import decode_fetch_response
 
-CLIENT_KEYS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.INIT_PRODUCER_ID})
+CLIENT_KEYS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN})
+IDENTITY_KEYS = (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN)
 LATEST = -1
 READ_COMMITTED = 1
 FIRST_FLEXIBLE_HEADER = 2
@@ -44,6 +45,9 @@ class ClientAsked:
     """For ListOffsets: the partitions of which the client requests the end offset."""
     asked_at: int = 0
     """Number of end offsets that had been reported when the broker was about to handle the request."""
+    transactional_id: str = ""
+    caller: str = ""
+    """Client and incarnation that request a producer id, or the end of a transaction."""
 
 
 class ClientObserver:
@@ -54,12 +58,13 @@ class ClientObserver:
         self._tell = tell
         self._told = 0
 
-    def asked(self, key: int, version: int, body: memoryview) -> ClientAsked:
+    def asked(self, key: int, version: int, body: memoryview, caller: str) -> ClientAsked:
         """Record that a client sends a request."""
         if request_header_version(key, version) >= FIRST_FLEXIBLE_HEADER:
             body = body[1:]
-        if key == ApiKey.INIT_PRODUCER_ID:
-            return ClientAsked(key, version, False, frozenset())
+        if key in IDENTITY_KEYS:
+            transactional_id = str(decode_request(key, version, body).transactional_id or "")
+            return ClientAsked(key, version, False, frozenset(), transactional_id=transactional_id, caller=caller)
         if key == ApiKey.FETCH:
             isolation_level = decode_fetch_request(version, body).isolation_level
             return ClientAsked(key, version, isolation_level == READ_COMMITTED, frozenset())
@@ -80,10 +85,12 @@ class ClientObserver:
         """Record that this broker sends the response."""
         if response_header_version(asked.key, asked.version) >= FIRST_FLEXIBLE_ANSWER_HEADER:
             body = body[1:]
-        if asked.key == ApiKey.INIT_PRODUCER_ID:
-            given = decode_response(asked.key, asked.version, body)
-            if given.error_code == 0:
-                self._tell(ProducerIdSent(node, given.producer_id, given.producer_epoch))
+        if asked.key in IDENTITY_KEYS:
+            given: Any = decode_response(asked.key, asked.version, body)
+            if given.error_code == 0 and getattr(given, "producer_id", -1) >= 0:
+                identity = (int(given.producer_id), int(given.producer_epoch))
+                is_next = asked.key == ApiKey.END_TXN
+                self._tell(ProducerIdSent(node, *identity, asked.transactional_id, asked.caller, is_next))
             return
         is_listed = asked.key == ApiKey.LIST_OFFSETS
         for topic, partition, end, epoch in (_listed if is_listed else _fetched)(asked, body):

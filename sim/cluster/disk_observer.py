@@ -17,16 +17,20 @@ from typing import Literal
 
 from crc32c import crc32c
 
+from kraft.broker.coordinator.internal_topics import TRANSACTION_TOPIC
+from kraft.broker.txn.records import decode_entry
 from kraft.seam import Buffer, WireError
 from kraft.sim.check.observations import (
     BatchWritten,
     BytesCorrupted,
     LogCut,
     LogDurable,
+    LoggedTransaction,
     Observation,
     ProducedBy,
     SnapshotSeen,
     TopicPartition,
+    TransactionMarker,
     VoteDurable,
     VoterKeys,
     VotersWritten,
@@ -36,8 +40,9 @@ from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.shape import DATA_ROOT
 from kraft.sim.world.filesystem import SECTOR_BYTES, Directory, Inode
 from kraft.sim.world.host import Host
+from kraft.storage.markers import read_marker
 from kraft.storage.snapshots import SnapshotId
-from kraft.wire.records import BatchHeader, check_crc, iter_headers
+from kraft.wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, check_crc, decode_batch, iter_headers
 from kraft.wire.records.control_records import ControlRecordType, decode_controls
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
@@ -62,6 +67,8 @@ class Seen:
     voters: VoterKeys | None = None
     """The voters in the batch, if it is a VotersRecord."""
     producer: ProducedBy | None = field(default=None, compare=False)
+    marker: TransactionMarker | None = field(default=None, compare=False)
+    transactions: tuple[LoggedTransaction, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class _FileView:
     """The complete batches of one segment file. `ends` are the byte positions at which they end."""
 
     inode: Inode
+    is_of_transaction_log: bool = False
     mark: int = -1
     batches: list[Seen] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -126,8 +134,10 @@ class _FileView:
                 digest = crc32c(bytes(data[position:end]))
                 epoch = header.partition_leader_epoch
                 voters = _voters_of(data, position) if header.is_control else None
-                producer = _producer_of(header)
-                self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end, voters, producer))
+                offsets = (header.base_offset, header.next_offset)
+                marker = _marker_of(data, position, header)
+                values = _transactions_of(data, position, header) if self.is_of_transaction_log else ()
+                self.batches.append(Seen(*offsets, epoch, digest, end, voters, _producer_of(header), marker, values))
                 self.ends.append(end)
         except WireError:
             self.is_broken = True
@@ -397,7 +407,7 @@ class DiskObserver:
             if known is None or known.inode is not inode:
                 if known is not None:
                     replaced.add(name)
-                known = view.files[name] = _FileView(inode)
+                known = view.files[name] = _FileView(inode, log is not None and log[0] == TRANSACTION_TOPIC)
             same = self._update(log, name, known)
             if same is not None:
                 changed[name] = same
@@ -476,7 +486,18 @@ class DiskObserver:
     def _write(self, log: TopicPartition | None, view: _LogView, batches: list[Seen]) -> None:
         for batch in batches:
             offsets = (batch.base_offset, batch.next_offset)
-            self._tell(BatchWritten(self._node, log, batch.epoch, *offsets, batch.digest, batch.producer))
+            self._tell(
+                BatchWritten(
+                    self._node,
+                    log,
+                    batch.epoch,
+                    *offsets,
+                    digest=batch.digest,
+                    producer=batch.producer,
+                    marker=batch.marker,
+                    transactions=batch.transactions,
+                )
+            )
             if batch.voters is not None:
                 self._tell(VotersWritten(self._node, batch.base_offset, batch.epoch, batch.voters))
             view.told.append(batch)
@@ -523,7 +544,36 @@ def _producer_of(header: BatchHeader) -> ProducedBy | None:
     """Return the producer of this batch, if it holds data of an idempotent producer."""
     if header.producer_id < 0 or header.is_control:
         return None
-    return ProducedBy(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
+    last_sequence = header.last_sequence if header.base_sequence >= 0 else -1
+    is_transactional = bool(header.attributes & ATTRIBUTE_TRANSACTIONAL)
+    return ProducedBy(header.producer_id, header.producer_epoch, header.base_sequence, last_sequence, is_transactional)
+
+
+def _marker_of(data: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
+    """Return the transaction marker in the batch at this byte, if it is one."""
+    found = read_marker(data, position, header)
+    if found is None:
+        return None
+    return TransactionMarker(header.producer_id, header.producer_epoch, found.coordinator_epoch, not found.aborted)
+
+
+def _transactions_of(data: Buffer, position: int, header: BatchHeader) -> tuple[LoggedTransaction, ...]:
+    """Return the values of transactional ids in a batch of the transaction log."""
+    if header.is_control:
+        return ()
+    entries = (decode_entry(record.key, record.value) for record in decode_batch(data, position))
+    return tuple(
+        LoggedTransaction(
+            entry.transactional_id,
+            int(entry.value.state),
+            entry.value.producer_id,
+            entry.value.producer_epoch,
+            entry.value.partitions,
+            entry.value.next_producer_id,
+        )
+        for entry in entries
+        if entry is not None and entry.value is not None
+    )
 
 
 def _voters_of(data: Buffer, position: int) -> VoterKeys | None:

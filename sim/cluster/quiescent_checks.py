@@ -10,7 +10,7 @@ batches, and the producers' states from all batches in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kraft.broker.partition.partition import Partition
 from kraft.sim.cluster.cluster import SimCluster
@@ -19,6 +19,7 @@ from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.storage.indexes.offset_index import ENTRY as INDEX_ENTRY
 from kraft.storage.log import Log
+from kraft.storage.markers import Marker, read_marker
 from kraft.storage.producers.producer_state import ProducerStates
 from kraft.wire.records import BatchHeader, iter_headers
 
@@ -176,8 +177,15 @@ class QuiescentChecks:
 
     def _compare_one(self, broker: int, partition: Partition, log: Log, when: str) -> None:
         folder = _folder(self._world.host(host_name(broker)), log.directory)
-        batches = {name: dict(iter_headers(file.data)) for name, file in _files(folder, SEGMENT_SUFFIX)}
+        files = dict(_files(folder, SEGMENT_SUFFIX))
+        batches = {name: dict(iter_headers(file.data)) for name, file in files.items()}
         headers = [header for segment in batches.values() for header in segment.values()]
+        markers = {
+            header.base_offset: read_marker(files[name].data, position, header)
+            for name, segment in batches.items()
+            for position, header in segment.items()
+            if header.is_control
+        }
         self.compared += bool(headers)
         due = _epochs(headers, log.log_start_offset)
         known = self._known_epochs(partition, log)
@@ -187,7 +195,7 @@ class QuiescentChecks:
         if end != log.log_end_offset:
             self._fail("D6", "a log ends elsewhere", broker, partition, when, due=end, known=log.log_end_offset)
         if log.log_start_offset == 0:
-            self._compare_producers(broker, partition, log, headers, when)
+            self._compare_producers(broker, partition, log, headers, markers, when)
         for name, file in _files(folder, INDEX_SUFFIX):
             self._compare_index(broker, partition, (name, file.data), batches.get(name, {}), when)
 
@@ -205,14 +213,25 @@ class QuiescentChecks:
         return list(entries[:-1] if is_excused else entries)
 
     def _compare_producers(
-        self, broker: int, partition: Partition, log: Log, headers: list[BatchHeader], when: str
+        self,
+        broker: int,
+        partition: Partition,
+        log: Log,
+        headers: list[BatchHeader],
+        markers: Mapping[int, Marker | None],
+        when: str,
     ) -> None:
         """Compare the producers' states of a log with its batches. Logs that have lost a prefix are skipped, because a
-        replica may remember deleted batches."""
+        replica may remember deleted batches. `markers`: base offset of a control batch → the marker in it."""
         states = ProducerStates(0)
         for header in headers:
             if header.producer_id >= 0 and not header.is_control:
                 states.apply_batch(header, header.base_offset)
+            elif (marker := markers.get(header.base_offset)) is not None:
+                identity = (header.producer_id, header.producer_epoch)
+                at, timestamp = header.base_offset, header.max_timestamp
+                states.apply_marker(*identity, marker.coordinator_epoch, at, timestamp, aborted=marker.aborted)
+                states.complete(header.producer_id, at)
         rows, known_rows = states.snapshot(), log.producers.snapshot()
         self.with_producers += bool(rows)
         if rows != known_rows:

@@ -90,6 +90,7 @@ class ClusterShape:
             properties["advertised.listeners"] = listeners["broker"]
             properties["inter.broker.listener.name"] = BROKER_LISTENER
             properties["offsets.topic.num.partitions"] = "3"
+            properties["transaction.state.log.num.partitions"] = "3"
             properties["group.initial.rebalance.delay.ms"] = "500"
         if self.dynamic_voters:
             properties["controller.quorum.bootstrap.servers"] = ",".join(servers)

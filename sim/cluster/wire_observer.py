@@ -228,7 +228,8 @@ class WireObserver:
         elif key == ApiKey.PRODUCE and target is not None:
             self._produce_request(direction, target, correlation_id, version, body)
         elif key in CLIENT_KEYS and source is None:
-            client_asked = self._clients.asked(key, version, body)
+            host = endpoint.outgoing.source
+            client_asked = self._clients.asked(key, version, body, f"{host.name} {host.lives}")
             direction.asked[correlation_id] = _OpenRequest(key, version, client_asked)
             direction.when_handled(partial(self._clients.handled, client_asked))
 

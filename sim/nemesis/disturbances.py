@@ -8,13 +8,14 @@ already affects the same node or link. Each fault ends only what it began.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 
 import trio
 
 from kraft.sim.cluster.chronicle import ObservedFault
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.faults import MOMENT_MS_MAX, MOMENT_POLL_MS, Nemesis
 from kraft.sim.nemesis.partition_shapes import CLIENTS, pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.nemesis.worn_disks import WornDisks
@@ -30,7 +31,10 @@ class Disturbances:
     """Carries out `faults`. While a fault other than a crash is active, the fault injector (Nemesis) does not count the
     cluster as calm."""
 
-    def __init__(self, nemesis: Nemesis, faults: Iterable[Fault]) -> None:
+    def __init__(
+        self, nemesis: Nemesis, faults: Iterable[Fault], client_hosts: Iterable[str] = plan.CLIENT_HOSTS
+    ) -> None:
+        """Prepare the faults. `client_hosts` are the hosts of the run's clients."""
         self.met: dict[str, int] = {}
         """Kind → number of faults that were carried out."""
         self.come_across: dict[str, int] = {}
@@ -38,6 +42,7 @@ class Disturbances:
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
+        self._client_hosts = tuple(client_hosts)
         self._worn = WornDisks(nemesis)
         self._lanes: dict[int, list[Fault]] = {}
         self._cuts: set[frozenset[str]] = set()
@@ -148,14 +153,14 @@ class Disturbances:
 
     async def _isolate(self, fault: Fault) -> str:
         nodes = [host_name(node) for node in self._cluster.shape.node_ids if node != fault.node]
-        links = [(host_name(fault.node), other) for other in (*nodes, *plan.CLIENT_HOSTS)]
+        links = [(host_name(fault.node), other) for other in (*nodes, *self._client_hosts)]
         return await self._cut_off(fault, self._world.partition, links, f"node {fault.node} is isolated", (fault.node,))
 
     async def _partition(self, fault: Fault) -> str:
         shape = self._cluster.shape
         links: list[tuple[str, str]] = []
         for one, other in pairs_of(fault, shape):
-            here = plan.CLIENT_HOSTS if one == CLIENTS else (host_name(one),)
+            here = self._client_hosts if one == CLIENTS else (host_name(one),)
             links += [(name, host_name(other)) for name in here]
         nodes = (fault.node,) if fault.node else shape.node_ids
         return await self._cut_off(fault, self._world.partition, links, words_of(fault, shape), nodes)
@@ -200,13 +205,24 @@ class Disturbances:
     # processes and disks
 
     async def _pause(self, fault: Fault) -> str:
+        if fault.role:
+            fault = replace(fault, node=await self._holder(fault))
         node = fault.node
-        if not self._cluster.is_running(node) or (fault.kind, node) in self._under_way:
+        if not node or not self._cluster.is_running(node) or (fault.kind, node) in self._under_way:
             return ""
         self._world.pause(host_name(node))
         await self._last_alone(fault, f"node {node} is frozen")
         self._world.resume(host_name(node))
         return fault.kind
+
+    async def _holder(self, fault: Fault) -> int:
+        """Wait, up to a maximum, until a node has the fault's role. Return the node, or 0 if there is none."""
+        targets = self._nemesis.targets
+        await self._cluster.wait_until(lambda: bool(targets.holders(fault.role)), MOMENT_MS_MAX, poll_ms=MOMENT_POLL_MS)
+        found = targets.holders(fault.role)
+        if found:
+            self._nemesis.moments.update([fault.role])
+        return found[fault.pick % len(found)] if found else 0
 
     async def _slow_disk(self, fault: Fault) -> str:
         if (fault.kind, fault.node) in self._under_way:

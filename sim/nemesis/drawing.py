@@ -11,6 +11,7 @@ from types import MappingProxyType
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.drawn_clients import PICKS, RARE_CLIENTS, heated, paused_times
+from kraft.sim.nemesis.drawn_transactions import draw_transaction_faults
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import Fault, PlannedOperation
 from kraft.sim.world.chance import NamedRandom, between
@@ -184,6 +185,9 @@ def draw_faults(seed: int, profile: PlanChoices, settings: FaultSettings, shape:
     if profile.replaces_controllers:
         random = NamedRandom(seed, "replaced controllers")
         faults += _draw_replacements(random, settings, shape, lane=2 * profile.streams + 2)
+    if plan.TRANSACTOR in profile.rare_clients:
+        random = NamedRandom(seed, "transaction faults")
+        faults += draw_transaction_faults(random, settings.duration_ms, lane=2 * profile.streams + 3)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 

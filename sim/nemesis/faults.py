@@ -140,7 +140,7 @@ class Nemesis:
         victim = self.victim(fault)
         if victim is None:
             return ""
-        is_met = fault.role in plan.MOMENT_ROLES and victim in self.targets.holders(fault.role)
+        is_met = fault.role in plan.AWAITED_ROLES and victim in self.targets.holders(fault.role)
         as_role = fault.role if is_met else ""
         self.moments.update([as_role] if is_met else [])
         lose_power = fault.kind == plan.POWER_LOSS and self.may_lose_power(victim)
@@ -193,7 +193,7 @@ class Nemesis:
         victim, cluster, targets, role = self._last_victim, self.cluster, self.targets, fault.role
         if victim is not None and role != plan.SHRUNK_LEADER:  # which may exist because of the last victim
             await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
-        if role in plan.MOMENT_ROLES:
+        if role in plan.AWAITED_ROLES:
             await cluster.wait_until(lambda: bool(targets.holders(role)), MOMENT_MS_MAX, poll_ms=MOMENT_POLL_MS)
 
     # budget

@@ -7,7 +7,7 @@ seed, in named streams. Removing one fault or operation does not change the othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 12
+SCHEDULE_VERSION = 13
 """Version of the drawing of plans. It is increased when a seed draws another plan than before. Plans in files are not
 affected."""
 
@@ -86,6 +86,7 @@ LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
 WAY_KINDS = (*QUALITY_KINDS, *TOXIC_KINDS)
 """Kinds of faults in the direction from one node to another. If no other node is named, they affect all links of the
 node in both directions."""
+PAUSE = "pause"
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Kinds of faults that need not name a node: they choose a node by its role."""
 WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, ROLLING, BLACKOUT)
@@ -104,7 +105,21 @@ SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
 """Roles that a node has only for a moment, for which crashes wait. SHRUNK_LEADER leads the partition whose ISR shrank
 last, until the ISR grows. The others are the active controller, and the leader of any partition, while a record that it
 has appended is not committed."""
-ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
+OPEN, DECIDING, DECIDED, HALF_MARKED, COMPLETING, COMPLETE, UNMARKED_LEADER, OPEN_LEADER = TRANSACTION_ROLES = (
+    "coordinator of an open transaction",
+    "coordinator that writes a decision",
+    "coordinator with a decision and no marker",
+    "coordinator between two markers",
+    "coordinator that writes a completion",
+    "coordinator of a complete transaction",
+    "leader of a partition without its marker",
+    "leader of a partition with an open transaction",
+)
+"""Roles in the order of two-phase commit, for which crashes and pauses wait. A decision is a Prepare record, and a
+completion a Complete record, which is written and not committed yet. Only runs with transactions have them."""
+AWAITED_ROLES = (*MOMENT_ROLES, *TRANSACTION_ROLES)
+"""Roles for which crashes wait."""
+ROLES = (*LASTING_ROLES, *AWAITED_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
 CLOSED_LOOP = "producer-closed-loop"
@@ -118,6 +133,14 @@ CONSUMER_GROUP = "consumer-group"
 """Name of the client that consists of all members of a consumer group that use pykraft's consumer."""
 CONSUMERS = tuple(f"{CONSUMER_GROUP}-{number}" for number in range(3))
 """Names of the hosts on which the members of CONSUMER_GROUP run."""
+TRANSACTOR = "transactor"
+"""Name of the client that consists of all transactional producers, and of the readers of what they write."""
+TRANSACTORS = tuple(f"{TRANSACTOR}-{number}" for number in range(6))
+"""Names of the hosts of transactional producers. Each transactional id has two, so that a producer can be replaced
+while it still runs."""
+COMMITTED_READER, TRANSACTION_JUDGE, COORDINATOR_MOVER = "committed-reader", "transaction-judge", "coordinator-mover"
+TRANSACTION_HOSTS = (*TRANSACTORS, COMMITTED_READER, TRANSACTION_JUDGE, COORDINATOR_MOVER)
+"""Names of all hosts of the transactional producers and of the readers of what they write."""
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
@@ -141,6 +164,16 @@ LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget w
 START_MEMBER, END_MEMBER, KILL_MEMBER = "start member", "end member", "kill member"
 CANCEL_POLL, BE_BUSY = "cancel poll", "be busy"
 GROUP_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CANCEL_POLL, BE_BUSY)
+COMMIT_TRANSACTION, ABORT_TRANSACTION, OUTLAST_TIMEOUT = "commit transaction", "abort transaction", "outlast timeout"
+REPLACE_PRODUCER, KILL_PRODUCER, MOVE_COORDINATOR = "replace producer", "kill producer", "move coordinator"
+TRANSACTION_VERBS = (
+    COMMIT_TRANSACTION,
+    ABORT_TRANSACTION,
+    OUTLAST_TIMEOUT,
+    REPLACE_PRODUCER,
+    KILL_PRODUCER,
+    MOVE_COORDINATOR,
+)
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
@@ -151,6 +184,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ADMIN: ADMIN_VERBS,
         **dict.fromkeys(MEMBERS, PRANKS),
         CONSUMER_GROUP: GROUP_VERBS,
+        TRANSACTOR: TRANSACTION_VERBS,
         MOVER: MOVER_VERBS,
         DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
         VOTER_CHANGER: VOTER_VERBS,
@@ -163,7 +197,13 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Client → names of its operations."""
 CLIENTS = tuple(CLIENT_VERBS)
-CLIENT_HOSTS = (*(client for client in CLIENTS if client != CONSUMER_GROUP), *CONSUMERS)
+CLIENT_HOSTS = (*(client for client in CLIENTS if client not in (CONSUMER_GROUP, TRANSACTOR)), *CONSUMERS)
+"""Names of the hosts of all clients but the transactor."""
+
+
+def client_hosts_of(work: Collection[str]) -> tuple[str, ...]:
+    """Return the hosts of clients that faults of links cut off, in a run with these clients."""
+    return (*CLIENT_HOSTS, *TRANSACTION_HOSTS) if TRANSACTOR in work else CLIENT_HOSTS
 
 
 def allows(shape: ClusterShape, kind: str) -> bool:
@@ -275,6 +315,11 @@ class PlannedOperation:
     - the elector's: partition `target`
     - the consumer group's: member `target`; `amount` selects how a started member commits, and its assignor
     - be busy: exceed the maximum poll interval
+    - the transactor's (transactional producers): producer `target`; `amount` selects the number of records and their
+      partitions
+    - replace producer: start another with the same transactional id, while this one continues
+    - outlast timeout: keep a transaction open until the coordinator aborts it
+    - move coordinator: let another broker lead the partition of this producer's coordinator
     - the registrars' (clients that compete for topics and offsets): topic `target`, with the number of partitions by
       `amount`; or offset `target`, where `amount` selects the kind of read"""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.transaction_targets import TransactionTargets
 
 
 class Targets:
@@ -24,6 +25,7 @@ class Targets:
             plan.SHRUNK_LEADER: lambda: _if_any(watch.chronicle.shrunk_leader),
             plan.UNCOMMITTED_CONTROLLER: lambda: _if_any(self.controller_with_uncommitted_record()),
             plan.UNCOMMITTED_LEADER: lambda: _if_any(self.leaders_with_uncommitted_records()),
+            **TransactionTargets(cluster).holders,
         }
 
     def holders(self, role: str) -> list[int]:

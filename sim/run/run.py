@@ -38,9 +38,11 @@ from kraft.sim.nemesis.plan import (
     MOVER,
     RETAINER,
     TOPIC,
+    TRANSACTOR,
     TRIMMER,
     VOTER_CHANGER,
     Plan,
+    client_hosts_of,
 )
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.fault_coverage import Cell, covered_by, transitions_taken
@@ -54,6 +56,8 @@ from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.settings_ledger import SettingsLedger
+from kraft.sim.workload.transaction_work import PARTITIONS as TRANSACTION_TOPICS
+from kraft.sim.workload.transaction_work import TransactionWork
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
 from kraft.sim.workload.workload import ReaderRecords, Workload, write_extra
@@ -142,6 +146,7 @@ class ClusterRun:
         self.admin = AdminWorker(self.cluster, self.settings)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.consumers = ConsumerGroup(self.cluster, self.workload.partitions)
+        self.transactions = TransactionWork(self.cluster)
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster, self.settings)
         self.elector = Elector(self.cluster)
@@ -149,7 +154,7 @@ class ClusterRun:
         self.retainer = Retainer(self.cluster, self.admin.living, self.settings)
         replaces_controllers = plan.shape.joins_by_itself and VOTER_CHANGER not in plan.work
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick, replaces_controllers=replaces_controllers)
-        self.disturbances = Disturbances(self.nemesis, plan.faults)
+        self.disturbances = Disturbances(self.nemesis, plan.faults, client_hosts_of(plan.work))
         self.quiescent_checks = QuiescentChecks(self.cluster)
         self._settings = settings
         self._whole_ms = 0
@@ -211,6 +216,8 @@ class ClusterRun:
             return
         await self.admin.create(TOPIC, len(workload.partitions), plan.topic_configs)
         await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names and not cluster.trouble(), START_MS_MAX)
+        if TRANSACTOR in plan.work:
+            await self._create_transaction_topics()
         self.chronicle.began_ms = self.world.now_ns // 1_000_000
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
@@ -234,6 +241,8 @@ class ClusterRun:
                 nursery.start_soon(self.elector.run, plan.work[ELECTOR])
             if CONSUMER_GROUP in plan.work:
                 nursery.start_soon(self.consumers.run, plan.work[CONSUMER_GROUP])
+            if TRANSACTOR in plan.work:
+                nursery.start_soon(self.transactions.run, plan.work[TRANSACTOR])
             if EXTRA in plan.work:
                 nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
@@ -245,6 +254,15 @@ class ClusterRun:
             await self._final_phase()
         self.registrars.judge()
         self.settings.judge(self.registrars.checks)
+
+    async def _create_transaction_topics(self) -> None:
+        cluster = self.cluster
+        for name, partitions in TRANSACTION_TOPICS.items():
+            await self.admin.create(name, partitions)
+        names = set(TRANSACTION_TOPICS)
+        await cluster.wait_until(
+            lambda: names <= set(cluster.image.topics.names) and not cluster.trouble(), START_MS_MAX
+        )
 
     async def _fault_phase(self) -> None:
         end_ns = self.world.now_ns + self.plan.duration_ms * 1_000_000
@@ -266,6 +284,7 @@ class ClusterRun:
         if not await self._settle():
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
         await self.consumers.finish()
+        await self.transactions.finish()
 
     async def _settle(self) -> bool:
         """Wait until all deliveries have ended; return whether they did in time. With slow disks and synced records the
@@ -288,6 +307,7 @@ class ClusterRun:
         await self.registrars.read_all()
         self.final = await self.workload.read_back(READ_BACK_MS_MAX)
         self.workload.judge(self.final)
+        await self.transactions.judge()
         self.admin.judge()
         self.settings.read_all(self._has)
         await self.configurer.judge()
@@ -332,6 +352,8 @@ class ClusterRun:
             "T3": self.quiescent_checks.with_producers,
             "D13": self.quiescent_checks.indexed,
             "N3": self.quiescent_checks.parked,
+            **dict.fromkeys(("T7", "T9", "L9"), self.transactions.judged),
+            "T11": self.transactions.offsets_read,
         }
 
     def _result(self) -> RunResult:
@@ -351,6 +373,8 @@ class ClusterRun:
             "small topics": len(workload.small_topics.created),
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "dealt with by a group": self.consumers.processed,
+            "transactions committed": self.transactions.committed,
+            "transactions aborted": self.transactions.aborted,
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,

@@ -1,0 +1,50 @@
+"""Check that each identity of a transactional producer has one owner, and that epochs rise one by one (T10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import ProducerIdSent
+from kraft.sim.check.transactions.feed import TransactionLogged
+from kraft.sim.check.transactions.ledger import Identity
+
+
+class IdentitiesHaveOneOwner(Check):
+    """A response that is lost is repeated to the same caller; so only two callers of one identity are a violation."""
+
+    id: ClassVar[str] = "T10"
+    statement: ClassVar[str] = (
+        "No two callers are sent the same producer id and epoch, and a write that failed uses up no epoch."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owners: dict[Identity, str] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {ProducerIdSent: self.sent, TransactionLogged: self.logged}
+
+    def sent(self, seen: ProducerIdSent) -> None:
+        if not seen.transactional_id:
+            return
+        self.count()
+        identity = (seen.producer_id, seen.producer_epoch)
+        owner = self._owners.setdefault(identity, seen.caller)
+        if owner != seen.caller:
+            facts = {"transactional_id": seen.transactional_id, "identity": identity, "node": seen.node}
+            self.fail("two producers were sent the same identity", first=owner, second=seen.caller, **facts)
+
+    def logged(self, seen: TransactionLogged) -> None:
+        value, before = seen.value, seen.before
+        if before is None or value.producer_id != before.producer_id:
+            return
+        if value.epoch not in (before.epoch, before.epoch + 1):
+            self.fail(
+                "the epochs of a transactional id do not follow on each other",
+                transactional_id=value.transactional_id,
+                producer_id=value.producer_id,
+                before=before.epoch,
+                epoch=value.epoch,
+            )

@@ -1,0 +1,53 @@
+"""Draws the operations of transactional producers, and the faults that wait for a step of two-phase commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.plan import Fault, PlannedOperation
+from kraft.sim.world.chance import NamedRandom, between
+
+PRODUCERS = len(plan.TRANSACTORS) // 2
+PAUSE_MS = (200, 1_600)
+"""Pause between two operations of all transactional producers together."""
+PICKS = 1_000
+VERBS = (
+    *(plan.COMMIT_TRANSACTION,) * 10,
+    *(plan.ABORT_TRANSACTION,) * 4,
+    plan.OUTLAST_TIMEOUT,
+    *(plan.REPLACE_PRODUCER,) * 2,
+    plan.KILL_PRODUCER,
+    *(plan.MOVE_COORDINATOR,) * 2,
+)
+"""Operations, each as often as it is drawn on average."""
+FAULT_PERIOD_MS = 7_000
+"""Average ms between two faults that wait for a step of two-phase commit."""
+KINDS = (plan.KILL, plan.KILL, plan.KILL, plan.POWER_LOSS, plan.CLEAN_STOP, plan.PAUSE)
+DOWN_MS, PAUSED_MS = (100, 3_000), (100, 6_000)
+
+
+def draw_transactions(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    """Draw operations at random times, each of one of the producers."""
+    operations: list[PlannedOperation] = []
+    at_ms = between(random, *PAUSE_MS)
+    while at_ms < end_ms:
+        verb, producer = VERBS[random.below(len(VERBS))], random.below(PRODUCERS)
+        operations.append(PlannedOperation(at_ms, verb, producer, random.below(PICKS)))
+        at_ms += between(random, *PAUSE_MS)
+    return tuple(operations)
+
+
+def draw_transaction_faults(random: NamedRandom, duration_ms: int, lane: int) -> Iterator[Fault]:
+    """Draw crashes and pauses of coordinators and of leaders, at each step of two-phase commit."""
+    for at_ms in sorted(random.below(duration_ms) for _ in range(1 + duration_ms // FAULT_PERIOD_MS)):
+        kind = KINDS[random.below(len(KINDS))]
+        yield Fault(
+            at_ms=at_ms,
+            kind=kind,
+            lane=lane,
+            role=plan.TRANSACTION_ROLES[random.below(len(plan.TRANSACTION_ROLES))],
+            pick=random.below(PICKS),
+            back_ms=0 if kind in (plan.PAUSE, plan.CLEAN_STOP) else between(random, *DOWN_MS),
+            duration_ms=between(random, *PAUSED_MS) if kind == plan.PAUSE else 0,
+        )

@@ -1,0 +1,557 @@
+"""Transactional producers, and readers of what they write.
+
+Two producers write a few records to several partitions in each transaction, and commit or abort. A third one reads the
+committed records of the first two, writes a copy of each, and commits its position in the same transaction. Each
+producer may be replaced by another with the same transactional id while it still runs, may be killed, and may keep a
+transaction open until the coordinator aborts it.
+
+After the faults the third producer copies what is left. Then no transaction may stay open, and all that clients were
+told and have read is judged (`kraft.sim.check.transactions.histories`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import trio
+
+from kraft.client import (
+    AbortableTransactionError,
+    CommitOutcomeUnknown,
+    Consumer,
+    DeliveryFailed,
+    KafkaError,
+    Producer,
+    TransactionAborted,
+)
+from kraft.client.admin import Admin, ElectionType
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.sim.check.observations import TopicPartition
+from kraft.sim.check.transactions.histories import (
+    ClientTransaction,
+    ReportedOutcome,
+    TransactionHistory,
+    judge_transactions,
+    last_offsets,
+)
+from kraft.sim.check.transactions.ledger import TransactionLedger
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.nemesis.plan import (
+    ABORT_TRANSACTION,
+    COMMIT_TRANSACTION,
+    COMMITTED_READER,
+    COORDINATOR_MOVER,
+    KILL_PRODUCER,
+    MOVE_COORDINATOR,
+    OUTLAST_TIMEOUT,
+    REPLACE_PRODUCER,
+    TRANSACTION_JUDGE,
+    TRANSACTOR,
+    TRANSACTORS,
+    PlannedOperation,
+)
+from kraft.sim.workload.planned_requests import make_requests
+
+TRANSFERS, COPIES = "transfers", "copies"
+PARTITIONS: Mapping[str, int] = MappingProxyType({TRANSFERS: 3, COPIES: 2})
+"""Topic of transactions → number of its partitions."""
+GROUP = "copiers"
+TRANSACTION_TOPIC, OFFSETS_TOPIC = "__transaction_state", "__consumer_offsets"
+TRANSACTION_TIMEOUT_MS = 6_000
+SETTINGS: Mapping[str, Any] = MappingProxyType(
+    {
+        "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
+        "request_timeout_ms": 3_000,
+        "delivery_timeout_ms": 8_000,
+        "max_block_ms": 8_000,
+        "metadata_max_age_ms": 20_000,
+    }
+)
+READING: Mapping[str, Any] = MappingProxyType(
+    {
+        "group_id": GROUP,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "request_timeout_ms": 3_000,
+        "default_api_timeout_ms": 8_000,
+        "metadata_max_age_ms": 20_000,
+    }
+)
+RECORDS_MAX = 5
+COPIED_MAX = 40
+POLL_MS = 300
+LATE_MS_MAX = 400
+"""Maximum time for which a replaced producer waits before it ends its transaction."""
+WAITING_MAX = 2
+"""Maximum number of operations that wait for one producer; further ones are dropped."""
+AGAIN_MS = 100
+STOP_MS_MAX = 40_000
+COPY_MS_MAX = 60_000
+CLOSED_MS_MAX = TRANSACTION_TIMEOUT_MS + 20_000
+"""Maximum time from the end of all producers until no transaction is open: the timeout, and time to write markers."""
+READ_MS_MAX = 30_000
+FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
+COPIER = len(TRANSACTORS) // 2 - 1
+"""Number of the producer that copies."""
+
+
+class TransactionWork:
+    """All transactional producers and readers of a run."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster = cluster
+        self.transactions: list[ClientTransaction] = []
+        self.sources: dict[bytes, bytes] = {}
+        """Value of a copy → value of the record that it was made of."""
+        self.inputs = [(TRANSFERS, index) for index in range(PARTITIONS[TRANSFERS])]
+        self.places = [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+        self.along: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        self.offsets_read = 0
+        """Number of committed offsets that were compared with those of committed transactions."""
+        self.judged = 0
+        """Number of transactions whose history was judged."""
+        self._owners: dict[bytes, ClientTransaction] = {}
+        self._lines = [_ProducerLine(self, number) for number in range(COPIER + 1)]
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def ledger(self) -> TransactionLedger:
+        return self.cluster.watch.suite.transactions.ledger
+
+    @property
+    def committed(self) -> int:
+        """Number of transactions whose commit was reported."""
+        return sum(each.outcome is ReportedOutcome.COMMITTED for each in self.transactions)
+
+    @property
+    def aborted(self) -> int:
+        return sum(each.outcome is ReportedOutcome.ABORTED for each in self.transactions)
+
+    def fail(self, check: str, text: str, place: TopicPartition | None = None, **evidence: Any) -> None:
+        facts = evidence if place is None else {"partition": place, **evidence}
+        self.cluster.report.fail(check, text, **facts)
+
+    # work
+
+    async def run(self, work: Iterable[PlannedOperation]) -> None:
+        """Carry out the operations of a plan, then keep running until cancelled."""
+        world, start_ns = self.cluster.world, self.cluster.world.now_ns
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._read_along)
+            for line in self._lines:
+                self._nursery.start_soon(line.run)
+            every = tuple(work)
+            moves = [operation for operation in every if operation.verb == MOVE_COORDINATOR]
+            self._nursery.start_soon(make_requests, self.cluster, COORDINATOR_MOVER, moves, self._move_coordinator)
+            for operation in every:
+                await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+                if operation.verb != MOVE_COORDINATOR:
+                    self._lines[operation.target % len(self._lines)].take(operation)
+            await trio.sleep_forever()
+
+    def start(self, incarnation: _TransactionalProducer) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(incarnation.live)
+
+    def begun(self, transactional_id: str, data: tuple[int, int]) -> ClientTransaction:
+        """Record that a producer has begun a transaction."""
+        found = ClientTransaction(transactional_id, data, len(self.transactions))
+        self.transactions.append(found)
+        return found
+
+    def sends(self, transaction: ClientTransaction, value: bytes, place: TopicPartition) -> None:
+        """Record what a producer is about to send."""
+        transaction.records.append((value, place))
+        self._owners[value] = transaction
+
+    async def _move_coordinator(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
+        """Let the next replica lead a partition of the transaction log. The request may fail."""
+        topic = cluster.image.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            return
+        place = (TRANSACTION_TOPIC, operation.amount % topic.partition_count)
+        replicas = tuple(topic.partition(place[1]).replicas)
+        chronicle = cluster.watch.chronicle
+        told = chronicle.begin_operation(TRANSACTOR, f"moves the leader of {place[0]}-{place[1]}")
+        with suppress(*FAILURES):
+            await admin.partitions.reassign({place: (*replicas[1:], replicas[0])})
+            await admin.partitions.elect_leaders(ElectionType.PREFERRED, [place])
+        chronicle.end_operation(told, "asked", None)
+
+    # reading
+
+    async def _read_along(self) -> None:
+        """Read committed records while they are written. Each must be of a transaction that is committed by then."""
+        seam = self.cluster.world.node(COMMITTED_READER)
+        async with Consumer(
+            bootstrap_servers=self.cluster.shape.bootstrap_servers, isolation_level="read_committed", seam=seam
+        ) as consumer:
+            await consumer.assign(self.places, at="earliest")
+            while True:
+                try:
+                    records = await consumer.poll(timeout_ms=1_000)
+                except FAILURES:
+                    await self.cluster.world.sleep_ms(AGAIN_MS)
+                    continue
+                for record in records:
+                    self._take(record, "the reader")
+
+    def _take(self, record: Any, reader: str) -> None:
+        place = (record.topic, record.partition)
+        if reader == "the reader":
+            self.along.setdefault(place, []).append((record.offset, record.value))
+        owner = self._owners.get(record.value)
+        if owner is None or not self.ledger.is_committed(owner.data):
+            data = None if owner is None else owner.data
+            text = f"{reader} of committed records got one whose commit is not decided"
+            self.fail("T6", text, place, offset=record.offset, value=record.value, data=data)
+
+    def copies(self, transaction: ClientTransaction, record: Any) -> bytes:
+        """Return the value of a copy of this record, and check that the record is committed."""
+        self._take(record, "the copier")
+        value = b"%d of %s" % (transaction.number, record.value)
+        self.sources[value] = record.value
+        return value
+
+    def offsets_asked(self) -> dict[TopicPartition, int]:
+        """Return the offsets below which the group cannot be any more, as far as commits were reported."""
+        known: dict[TopicPartition, int] = {}
+        for each in self.transactions:
+            if each.outcome is ReportedOutcome.COMMITTED:
+                known.update({place: max(known.get(place, 0), end) for place, end in each.offsets.items()})
+        return known
+
+    def offsets_told(self, floors: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> None:
+        """Check committed offsets that a client received (T11). `floors` is the result of `offsets_asked` before."""
+        due = {(place, end) for each in self.transactions for place, end in each.offsets.items()
+               if self.ledger.is_committed(each.data)}  # fmt: skip
+        for place, offset in sorted(found.items()):
+            self.offsets_read += 1
+            if offset < floors.get(place, 0):
+                text = "a group's offset is below that of a committed transaction"
+                self.fail("T11", text, place, offset=offset, floor=floors[place])
+            if offset and (place, offset) not in due:
+                self.fail("T11", "a group's offset is of no committed transaction", place, offset=offset)
+
+    # the end
+
+    async def finish(self) -> None:
+        """End all producers, copy what is left, and wait until no transaction is open."""
+        if self._nursery is None:
+            return
+        for line in self._lines:
+            line.stop()
+        if not await self.cluster.wait_until(lambda: all(line.is_over for line in self._lines), STOP_MS_MAX):
+            self.fail("L7", "a transactional producer did not come to its end")
+            for line in self._lines:
+                line.die()
+        copier = self._lines[COPIER]
+        copier.copies_the_rest = True
+        copier.start()
+        if not await self.cluster.wait_until(lambda: copier.is_over, COPY_MS_MAX):
+            self.fail("L7", "the records of transactions were not copied to the end")
+            copier.die()
+        await self.cluster.wait_until(lambda: not self._still_open(), CLOSED_MS_MAX)
+        if still_open := self._still_open():
+            self.fail("T7", "a transaction stays open", transactions=still_open)
+        for place, stable, end in self._unstable():
+            self.fail("L9", "the last stable offset stays below the high watermark", place, stable=stable, end=end)
+
+    def _still_open(self) -> list[str]:
+        """Describe the transactions that are open, or decided and not complete, and the leaders with open ones."""
+        found = [f"{each.transactional_id} in state {each.state}" for each in self.ledger.unfinished()]
+        return found + [f"{place[0]}-{place[1]} from offset {stable}" for place, stable, _ in self._unstable()]
+
+    def _unstable(self) -> list[tuple[TopicPartition, int, int]]:
+        """Return (partition, last stable offset, high watermark) where they differ."""
+        found = []
+        for topic in self.cluster.image.topics:
+            for index, state in topic.partitions():
+                observer = self.cluster.watch.nodes.get(state.leader)
+                node = None if observer is None else observer.node.broker
+                partition = None if node is None else node.broker.replicas.find(topic.name, index)
+                log = None if partition is None else partition.log
+                if partition is not None and log is not None and log.last_stable_offset < partition.high_watermark:
+                    found.append(((topic.name, index), log.last_stable_offset, partition.high_watermark))
+        return found
+
+    async def judge(self) -> None:
+        """Read everything with new readers, and judge the history."""
+        if self._nursery is None:
+            return
+        committed = await self._read_back("read_committed")
+        everything = await self._read_back("read_uncommitted")
+        history = TransactionHistory(
+            self.transactions, self.along, committed, everything, await self._final_offsets(),
+            frozenset(self.inputs), self.sources,
+        )  # fmt: skip
+        self.judged = len(self.transactions)
+        for anomaly in judge_transactions(history, self.ledger):
+            self.fail(anomaly.check, anomaly.text, anomaly.place, **anomaly.evidence)
+
+    async def _final_offsets(self) -> dict[TopicPartition, int | None]:
+        due = last_offsets(self.transactions, self.ledger)
+        with trio.move_on_after(READ_MS_MAX / 1000):
+            async with self._reader("read_committed") as consumer:
+                found = await consumer.committed(self.inputs)
+                return {place: None if at is None else at.offset for place, at in found.items()}
+        self.fail("L7", "the group's offsets were not returned at the end", due=due)
+        return {}
+
+    def _reader(self, isolation_level: str) -> Consumer:
+        seam = self.cluster.world.node(TRANSACTION_JUDGE)
+        servers = self.cluster.shape.bootstrap_servers
+        return Consumer(bootstrap_servers=servers, isolation_level=isolation_level, seam=seam, **READING)
+
+    async def _read_back(self, isolation_level: str) -> dict[TopicPartition, list[tuple[int, bytes]]]:
+        read: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        with trio.move_on_after(READ_MS_MAX / 1000) as scope:
+            async with self._reader(isolation_level) as consumer:
+                ends = await consumer.offsets(self.places)
+                await consumer.assign(self.places, at="earliest")
+                while any(consumer.position(place) < end for place, end in ends.items()):
+                    for record in await consumer.poll(timeout_ms=1000):
+                        assert record.value is not None
+                        read.setdefault((record.topic, record.partition), []).append((record.offset, record.value))
+        if scope.cancelled_caught:
+            self.fail("L10", f"not all records could be read with {isolation_level}")
+        return read
+
+
+class _ProducerLine:
+    """The producers with one transactional id, of which one is the present one."""
+
+    def __init__(self, work: TransactionWork, number: int) -> None:
+        self.number = number
+        self.transactional_id = f"{TRANSACTOR}-{number}"
+        self.copies_the_rest = False
+        self._work = work
+        self._hosts = TRANSACTORS[2 * number : 2 * number + 2]
+        self._starts = 0
+        self._present: _TransactionalProducer | None = None
+        self._replaced: _TransactionalProducer | None = None
+        self._is_stopped = False
+
+    @property
+    def is_over(self) -> bool:
+        return all(each is None or each.is_over for each in (self._present, self._replaced))
+
+    async def run(self) -> None:
+        """Start the first producer, and another one whenever the present one has failed."""
+        while not self._is_stopped:
+            if self._present is None or self._present.is_over:
+                self.start()
+            await self._work.cluster.world.sleep_ms(AGAIN_MS)
+
+    def start(self) -> None:
+        """Start another producer. The present one continues for a while; one that was replaced before is killed."""
+        if self._replaced is not None:
+            self._replaced.die()
+        self._replaced = self._present
+        self._present = _TransactionalProducer(self._work, self, self._hosts[self._starts % 2])
+        self._starts += 1
+        self._work.start(self._present)
+
+    def take(self, operation: PlannedOperation) -> None:
+        present = self._present
+        if self._is_stopped or present is None or present.is_over:
+            return
+        if operation.verb == REPLACE_PRODUCER:
+            present.is_replaced = True
+            present.take(operation)
+            self.start()
+        elif operation.verb == KILL_PRODUCER:
+            present.die()
+        else:
+            present.take(operation)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for each in (self._present, self._replaced):
+            if each is not None:
+                each.is_ending = True
+
+    def die(self) -> None:
+        for each in (self._present, self._replaced):
+            if each is not None:
+                each.die()
+
+
+class _TransactionalProducer:
+    """One incarnation of a transactional producer, with its application."""
+
+    def __init__(self, work: TransactionWork, line: _ProducerLine, host: str) -> None:
+        self.is_replaced = False
+        self.is_ending = False
+        self.is_over = False
+        self._work = work
+        self._line = line
+        self._host = host
+        self._world = work.cluster.world
+        self._random = self._world.random.stream(f"{host} {work.cluster.world.host(host).lives}")
+        self._operations: deque[PlannedOperation] = deque()
+        self._scope = trio.CancelScope()
+        self._is_dead = False
+        self._consumer: Consumer | None = None
+
+    def take(self, operation: PlannedOperation) -> None:
+        if len(self._operations) < WAITING_MAX:
+            self._operations.append(operation)
+
+    def die(self) -> None:
+        """End the producer without notice, as when its process is killed."""
+        if not self.is_over:
+            self._is_dead = self.is_over = True
+            self._world.kill(self._host)
+            self._scope.cancel()
+
+    async def live(self) -> None:
+        """Run until the producer is asked to end, is killed, or is fenced."""
+        if self._is_dead:
+            return
+        with self._scope:
+            try:
+                await self._live()
+            except FAILURES:
+                """Another incarnation follows."""
+            except Exception as problem:  # noqa: BLE001 - told to the report, unless it is that of a revoked host
+                self._report_end(problem)
+            except BaseExceptionGroup:
+                if not self._is_dead:
+                    raise
+        self.is_over = True
+
+    def _report_end(self, problem: Exception) -> None:
+        if not self._is_dead:
+            name = self._line.transactional_id
+            self._work.fail("L7", "a transactional producer came to its end", transactional_id=name, why=repr(problem))
+
+    async def _live(self) -> None:
+        work, servers = self._work, self._work.cluster.shape.bootstrap_servers
+        seam = self._world.node(self._host)
+        async with Producer(
+            bootstrap_servers=servers,
+            client_id=self._host,
+            transactional_id=self._line.transactional_id,
+            seam=seam,
+            **SETTINGS,
+        ) as producer:
+            if self._line.number != COPIER:
+                await self._work_off(producer)
+                return
+            await producer.init_transactions()
+            async with Consumer(
+                bootstrap_servers=servers, client_id=self._host, isolation_level="read_committed", seam=seam, **READING
+            ) as self._consumer:
+                floors = work.offsets_asked()
+                found = await self._consumer.committed(work.inputs)
+                starts = {place: 0 if at is None else at.offset for place, at in found.items()}
+                work.offsets_told(floors, starts)
+                await self._consumer.assign(work.inputs, at=starts)
+                if self._line.copies_the_rest:
+                    await self._copy_the_rest(producer, self._consumer)
+                else:
+                    await self._work_off(producer)
+
+    async def _work_off(self, producer: Producer) -> None:
+        """Carry out operations until the producer is to end. A producer that was replaced ends after its last one."""
+        while not self.is_ending:
+            if self._operations:
+                await self._transact(producer, self._operations.popleft())
+            elif self.is_replaced:
+                return
+            else:
+                await self._world.sleep_ms(AGAIN_MS)
+
+    async def _copy_the_rest(self, producer: Producer, consumer: Consumer) -> None:
+        ends = await consumer.offsets(self._work.inputs)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION))
+
+    async def _transact(self, producer: Producer, operation: PlannedOperation) -> None:
+        """Write one transaction and end it. An error that only its abort can follow aborts it."""
+        records = await self._poll()
+        await producer.begin_transaction()
+        assert producer._transactions is not None
+        identity = producer._transactions.machine.identity
+        transaction = self._work.begun(self._line.transactional_id, (identity.producer_id, identity.producer_epoch))
+        chronicle = self._work.cluster.watch.chronicle
+        told = chronicle.begin_operation(self._host, f"{operation.verb} {transaction.number}")
+        try:
+            try:
+                await self._write(producer, transaction, operation, records)
+                await self._wait(operation)
+                await self._end(producer, transaction, operation)
+            except (AbortableTransactionError, TransactionAborted, DeliveryFailed):
+                await producer.abort_transaction()
+                transaction.outcome = ReportedOutcome.ABORTED
+        finally:
+            outcome = transaction.outcome
+            good = None if outcome is ReportedOutcome.UNKNOWN else outcome is ReportedOutcome.COMMITTED
+            chronicle.end_operation(told, outcome.value, good)
+        if outcome is ReportedOutcome.ABORTED and self._consumer is not None:
+            self._seek_back(records)
+
+    async def _poll(self) -> list[Any]:
+        if self._consumer is None:
+            return []
+        try:
+            return await self._consumer.poll(records_max=1 + self._random.below(COPIED_MAX), timeout_ms=POLL_MS)
+        except FAILURES:
+            await self._world.sleep_ms(AGAIN_MS)
+            return []
+
+    async def _write(
+        self, producer: Producer, transaction: ClientTransaction, operation: PlannedOperation, records: list[Any]
+    ) -> None:
+        work, amount = self._work, operation.amount
+        if self._consumer is None:
+            for number in range(1 + amount % RECORDS_MAX):
+                place = work.inputs[(amount // RECORDS_MAX * (number + 1)) % len(work.inputs)]
+                value = f"{self._line.transactional_id}/{transaction.number}/{number}".encode()
+                work.sends(transaction, value, place)
+                await producer.enqueue(place[0], value, partition=place[1])
+            return
+        for record in records:
+            place = (COPIES, record.partition % PARTITIONS[COPIES])
+            value = work.copies(transaction, record)
+            work.sends(transaction, value, place)
+            await producer.enqueue(place[0], value, partition=place[1])
+        offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
+        if offsets:
+            transaction.offsets.update(offsets)
+            await producer.send_offsets(offsets, self._consumer.group_metadata())
+
+    async def _wait(self, operation: PlannedOperation) -> None:
+        if operation.verb == OUTLAST_TIMEOUT:
+            await self._world.sleep_ms(TRANSACTION_TIMEOUT_MS + self._random.below(2 * LATE_MS_MAX))
+        elif self.is_replaced or operation.verb == REPLACE_PRODUCER:
+            await self._world.sleep_ms(self._random.below(LATE_MS_MAX))
+
+    async def _end(self, producer: Producer, transaction: ClientTransaction, operation: PlannedOperation) -> None:
+        if operation.verb == ABORT_TRANSACTION:
+            await producer.abort_transaction()
+            transaction.outcome = ReportedOutcome.ABORTED
+            return
+        transaction.requests_commit = True
+        while True:
+            try:
+                await producer.commit_transaction()
+            except CommitOutcomeUnknown:
+                continue
+            transaction.outcome = ReportedOutcome.COMMITTED
+            return
+
+    def _seek_back(self, records: list[Any]) -> None:
+        """Read the records of an aborted transaction again."""
+        starts: dict[TopicPartition, int] = {}
+        for record in records:
+            starts.setdefault((record.topic, record.partition), record.offset)
+        assert self._consumer is not None
+        for place, offset in starts.items():
+            self._consumer.seek(place, offset)
