@@ -21,6 +21,8 @@ class JudgedInvariant:
 
 
 _HISTORIES, _QUIESCENT_CHECKS = "sim/check/histories/client_histories.py", "sim/cluster/quiescent_checks.py"
+_TRANSACTIONS = "sim/workload/transaction_work.py"
+_TRANSACTION_HISTORIES = "sim/check/transactions/histories.py"
 _RUN, _WORKLOAD = "sim/run/run.py", "sim/workload/workload.py"
 
 RUN_JUDGES: Mapping[str, JudgedInvariant] = MappingProxyType(
@@ -35,6 +37,20 @@ RUN_JUDGES: Mapping[str, JudgedInvariant] = MappingProxyType(
         ),
         "D14": JudgedInvariant("Readers get only records that were sent.", _HISTORIES),
         "T3": JudgedInvariant("A replica's producer states are those of the batches of its log.", _QUIESCENT_CHECKS),
+        "T7": JudgedInvariant(
+            "After the faults and the longest timeout no transaction is open, and none is decided and not complete.",
+            _TRANSACTIONS,
+        ),
+        "T9": JudgedInvariant(
+            "The outcome of a transaction that its producer was told is its actual outcome; only its own producer "
+            "commits it.",
+            _TRANSACTION_HISTORIES,
+        ),
+        "T11": JudgedInvariant(
+            "A group's offsets are those of the last committed transaction; each committed record is processed once.",
+            _TRANSACTION_HISTORIES,
+        ),
+        "L9": JudgedInvariant("In the end each last stable offset is the high watermark.", _TRANSACTIONS),
         "M10": JudgedInvariant(
             "A broker has only replicas that the metadata assign to it, under the topic's id.", _QUIESCENT_CHECKS
         ),
@@ -80,10 +96,6 @@ _CORES = "sim/cores/checks.py"
 _CORE_ALONE = "of cores alone, while voters stay dead, deaf or mute (sim/cores/core_alone.py)"
 
 
-def _of_transactions(statement: str) -> InvariantJudgedElsewhere:
-    return InvariantJudgedElsewhere(statement, "there is no transaction coordinator yet")
-
-
 JUDGED_ELSEWHERE: Mapping[str, InvariantJudgedElsewhere] = MappingProxyType(
     {
         "R10": InvariantJudgedElsewhere(
@@ -106,16 +118,6 @@ JUDGED_ELSEWHERE: Mapping[str, InvariantJudgedElsewhere] = MappingProxyType(
             "Compaction keeps the latest value of each key, in order and at its offset.",
             "tests/storage/test_cleaner_against_a_model.py",
         ),
-        "T5": _of_transactions("All partitions of a transaction have the same marker."),
-        "T6": _of_transactions("read_committed gives no record of a transaction that is open, or was aborted."),
-        "T7": _of_transactions("No transaction stays open."),
-        "T8": _of_transactions(
-            "A marker is written when its decision is committed, and a transaction ends behind its markers."
-        ),
-        "T9": _of_transactions("The result of a transaction that a client gets is its actual result."),
-        "T10": _of_transactions("No two callers get the same producer id and epoch."),
-        "T11": _of_transactions("Offsets of a transaction are committed with it, and only then."),
-        "T12": _of_transactions("A transaction writes only to partitions that are enrolled in it."),
         "C3": InvariantJudgedElsewhere(
             "A client never goes back to an older leader epoch.", "tests/client, and B69 of the bug bank"
         ),
@@ -144,7 +146,6 @@ JUDGED_ELSEWHERE: Mapping[str, InvariantJudgedElsewhere] = MappingProxyType(
             f"{_CORE_ALONE}; of whole nodes by K4b",
         ),
         "L4": InvariantJudgedElsewhere("Each partition has a leader.", "reported as L5"),
-        "L9": _of_transactions("In the end the last stable offset equals the high watermark."),
         "L12": InvariantJudgedElsewhere("Without clients nodes send only heartbeats and fetches.", _CORE_ALONE),
     }
 )

@@ -83,15 +83,18 @@ READING: Mapping[str, Any] = MappingProxyType(
     }
 )
 RECORDS_MAX = 5
+LAST_AMOUNT = 9
+"""Amount of the last transaction of each producer: five records."""
 COPIED_MAX = 40
 POLL_MS = 300
 LATE_MS_MAX = 400
-"""Maximum time for which a replaced producer waits before it ends its transaction."""
+"""Maximum time for which a replaced producer waits between two requests."""
 WAITING_MAX = 2
 """Maximum number of operations that wait for one producer; further ones are dropped."""
 AGAIN_MS = 100
 STOP_MS_MAX = 40_000
-COPY_MS_MAX = 60_000
+LAST_MS_MAX = 60_000
+"""Maximum time for the last transactions of one producer."""
 CLOSED_MS_MAX = TRANSACTION_TIMEOUT_MS + 20_000
 """Maximum time from the end of all producers until no transaction is open: the timeout, and time to write markers."""
 READ_MS_MAX = 30_000
@@ -241,7 +244,8 @@ class TransactionWork:
     # the end
 
     async def finish(self) -> None:
-        """End all producers, copy what is left, and wait until no transaction is open."""
+        """End all producers, and wait until the coordinators have ended what they left open. Then let a new one of each
+        id commit a transaction; the last one copies what is left."""
         if self._nursery is None:
             return
         for line in self._lines:
@@ -250,17 +254,26 @@ class TransactionWork:
             self.fail("L7", "a transactional producer did not come to its end")
             for line in self._lines:
                 line.die()
-        copier = self._lines[COPIER]
-        copier.copies_the_rest = True
-        copier.start()
-        if not await self.cluster.wait_until(lambda: copier.is_over, COPY_MS_MAX):
-            self.fail("L7", "the records of transactions were not copied to the end")
-            copier.die()
-        await self.cluster.wait_until(lambda: not self._still_open(), CLOSED_MS_MAX)
-        if still_open := self._still_open():
-            self.fail("T7", "a transaction stays open", transactions=still_open)
+        await self._wait_until_closed("after all faults")
+        for line in self._lines:
+            await self._write_the_last(line)
+        await self._wait_until_closed("at the end")
         for place, stable, end in self._unstable():
             self.fail("L9", "the last stable offset stays below the high watermark", place, stable=stable, end=end)
+
+    async def _wait_until_closed(self, when: str) -> None:
+        await self.cluster.wait_until(lambda: not self._still_open(), CLOSED_MS_MAX)
+        if still_open := self._still_open():
+            self.fail("T7", "a transaction stays open", when=when, transactions=still_open)
+
+    async def _write_the_last(self, line: _ProducerLine) -> None:
+        line.is_last = True
+        line.start()
+        if not await self.cluster.wait_until(lambda: line.is_over, LAST_MS_MAX):
+            self.fail("L7", "a transaction after all faults did not end", transactional_id=line.transactional_id)
+            line.die()
+        elif not line.has_succeeded:
+            self.fail("L7", "a transaction after all faults failed", transactional_id=line.transactional_id)
 
     def _still_open(self) -> list[str]:
         """Describe the transactions that are open, or decided and not complete, and the leaders with open ones."""
@@ -329,7 +342,10 @@ class _ProducerLine:
     def __init__(self, work: TransactionWork, number: int) -> None:
         self.number = number
         self.transactional_id = f"{TRANSACTOR}-{number}"
-        self.copies_the_rest = False
+        self.is_last = False
+        """Whether the next producer of this id is the last one, after all faults."""
+        self.has_succeeded = False
+        """Whether the last producer has committed all that it had to."""
         self._work = work
         self._hosts = TRANSACTORS[2 * number : 2 * number + 2]
         self._starts = 0
@@ -441,10 +457,10 @@ class _TransactionalProducer:
             seam=seam,
             **SETTINGS,
         ) as producer:
-            if self._line.number != COPIER:
-                await self._work_off(producer)
-                return
             await producer.init_transactions()
+            if self._line.number != COPIER:
+                await (self._write_the_last(producer) if self._line.is_last else self._work_off(producer))
+                return
             async with Consumer(
                 bootstrap_servers=servers, client_id=self._host, isolation_level="read_committed", seam=seam, **READING
             ) as self._consumer:
@@ -453,7 +469,7 @@ class _TransactionalProducer:
                 starts = {place: 0 if at is None else at.offset for place, at in found.items()}
                 work.offsets_told(floors, starts)
                 await self._consumer.assign(work.inputs, at=starts)
-                if self._line.copies_the_rest:
+                if self._line.is_last:
                     await self._copy_the_rest(producer, self._consumer)
                 else:
                     await self._work_off(producer)
@@ -468,10 +484,15 @@ class _TransactionalProducer:
             else:
                 await self._world.sleep_ms(AGAIN_MS)
 
+    async def _write_the_last(self, producer: Producer) -> None:
+        await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION, amount=LAST_AMOUNT))
+        self._line.has_succeeded = self._work.transactions[-1].outcome is ReportedOutcome.COMMITTED
+
     async def _copy_the_rest(self, producer: Producer, consumer: Consumer) -> None:
         ends = await consumer.offsets(self._work.inputs)
         while any(consumer.position(place) < end for place, end in ends.items()):
             await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION))
+        self._line.has_succeeded = True
 
     async def _transact(self, producer: Producer, operation: PlannedOperation) -> None:
         """Write one transaction and end it. An error that only its abort can follow aborts it."""
@@ -514,6 +535,8 @@ class _TransactionalProducer:
             for number in range(1 + amount % RECORDS_MAX):
                 place = work.inputs[(amount // RECORDS_MAX * (number + 1)) % len(work.inputs)]
                 value = f"{self._line.transactional_id}/{transaction.number}/{number}".encode()
+                if number:
+                    await self._be_late()
                 work.sends(transaction, value, place)
                 await producer.enqueue(place[0], value, partition=place[1])
             return
@@ -524,13 +547,19 @@ class _TransactionalProducer:
             await producer.enqueue(place[0], value, partition=place[1])
         offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
         if offsets:
+            await self._be_late()
             transaction.offsets.update(offsets)
             await producer.send_offsets(offsets, self._consumer.group_metadata())
 
     async def _wait(self, operation: PlannedOperation) -> None:
         if operation.verb == OUTLAST_TIMEOUT:
             await self._world.sleep_ms(TRANSACTION_TIMEOUT_MS + self._random.below(2 * LATE_MS_MAX))
-        elif self.is_replaced or operation.verb == REPLACE_PRODUCER:
+        else:
+            await self._be_late()
+
+    async def _be_late(self) -> None:
+        """Let a producer that was replaced wait, so that its requests follow those of its successor."""
+        if self.is_replaced:
             await self._world.sleep_ms(self._random.below(LATE_MS_MAX))
 
     async def _end(self, producer: Producer, transaction: ClientTransaction, operation: PlannedOperation) -> None:

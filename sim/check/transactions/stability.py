@@ -62,7 +62,7 @@ class StableOffsetIsFirstOpen(Check):
             elif batch.producer is not None and batch.producer.is_transactional:
                 known.first.setdefault(batch.producer.producer_id, batch.base_offset)
         known.upto = seen.high_watermark
-        due = min((*known.first.values(), seen.high_watermark))
+        due = max(min((*known.first.values(), seen.high_watermark)), seen.log_start_offset)
         if known.first:
             self.count()
         if seen.last_stable_offset != due and seen.last_stable_offset != self._due_without_loaded(seen, known):
@@ -85,4 +85,4 @@ class StableOffsetIsFirstOpen(Check):
             if batch.marker is not None
         }
         still = [first for producer_id, first in known.first.items() if producer_id not in ended]
-        return min((*still, seen.high_watermark))
+        return max(min((*still, seen.high_watermark)), seen.log_start_offset)

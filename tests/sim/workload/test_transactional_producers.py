@@ -1,0 +1,265 @@
+"""Tests of the transactional producers of a run: what they do, and that checks find each broken guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kraft.broker.api.produce import general_produce
+from kraft.broker.coordinator.marker_sender import CompletionAttempt
+from kraft.broker.group import durable
+from kraft.broker.group.durable import DurableState
+from kraft.broker.txn import coordinator as transaction_coordinator
+from kraft.broker.txn import ending, enrolment, identity
+from kraft.broker.txn.coordinator import TransactionCoordinator
+from kraft.broker.txn.ending import begin_completion
+from kraft.broker.txn.shard import TransactionShard
+from kraft.broker.txn.step import Markers
+from kraft.client.core.fetched import FetchedBytes
+from kraft.client.transactions import ProducerTransactions
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis.drawn_transactions import KINDS, PRODUCERS
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import (
+    ABORT_TRANSACTION,
+    COMMIT_TRANSACTION,
+    KILL_PRODUCER,
+    MOVE_COORDINATOR,
+    OUTLAST_TIMEOUT,
+    OVERRIDES,
+    REPLACE_PRODUCER,
+    TRANSACTION_ROLES,
+    TRANSACTION_VERBS,
+    TRANSACTOR,
+    Fault,
+    Plan,
+    PlannedOperation,
+)
+from kraft.sim.nemesis.swarm import draw_plan
+from kraft.sim.run.run import ClusterRun, RunSettings
+from kraft.storage.log import Log
+from kraft.storage.producers import producer_state
+from kraft.storage.producers.verification import NOT_VERIFYING
+from kraft.wire.error_codes import ErrorCode
+
+SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
+DURATION_MS = 6_000
+COPIER = PRODUCERS - 1
+T_CHECKS = {"T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12"}
+
+
+def at(at_ms: int, verb: str, producer: int = 0, amount: int = 9) -> PlannedOperation:
+    """By default five records, to three partitions."""
+    return PlannedOperation(at_ms, verb, producer, amount)
+
+
+USUAL = (
+    at(500, COMMIT_TRANSACTION),
+    at(700, COMMIT_TRANSACTION, 1),
+    at(1_200, ABORT_TRANSACTION),
+    at(1_500, COMMIT_TRANSACTION, COPIER),
+    at(1_900, COMMIT_TRANSACTION),
+    at(2_300, ABORT_TRANSACTION, COPIER),
+    at(2_700, COMMIT_TRANSACTION, COPIER),
+)
+RARE = (
+    at(2_900, MOVE_COORDINATOR, amount=1),
+    at(3_000, REPLACE_PRODUCER),
+    at(3_300, REPLACE_PRODUCER, COPIER),
+    at(3_500, COMMIT_TRANSACTION),
+    at(3_600, COMMIT_TRANSACTION, COPIER),
+    at(3_700, OUTLAST_TIMEOUT, 1),
+    at(4_000, KILL_PRODUCER),
+    at(4_300, MOVE_COORDINATOR, amount=2),
+    at(4_700, COMMIT_TRANSACTION),
+)
+
+
+def played(*work: PlannedOperation, faults: tuple[Fault, ...] = (), seed: int = 1) -> tuple[ClusterRun, set[str]]:
+    """Carry out a run; return it, and the codes of its findings."""
+    plan = Plan(seed=seed, duration_ms=DURATION_MS, shape=SHAPE, faults=faults, work={TRANSACTOR: work})
+    run = ClusterRun(seed, RunSettings(plan=plan))
+    return run, {finding.check for finding in run.run().findings}
+
+
+def caught(planting: Callable[[], None], *work: PlannedOperation) -> set[str]:
+    """Return the findings with the planted bug, after the same run has passed without it."""
+    assert not played(*work)[1]
+    planting()
+    return played(*work)[1]
+
+
+def test_transactional_producers_that_are_replaced_killed_and_late_break_no_guarantee() -> None:
+    run, found = played(*USUAL, *RARE)
+    assert not found
+    work = run.transactions
+    assert work.committed >= 5
+    assert work.aborted >= 2
+    seen = {check.id: check.seen for check in run.checks if check.id in T_CHECKS}
+    assert {check for check, count in seen.items() if not count} == set()
+    assert work.offsets_read
+    assert work.sources
+    fates = [work.ledger.by_data[each.data] for each in work.transactions if each.data in work.ledger.by_data]
+    assert {each.is_commit for each in fates} == {True, False}
+    assert all(each.is_complete for each in fates)
+
+
+@pytest.mark.parametrize("role", TRANSACTION_ROLES)
+def test_a_crash_waits_for_each_step_of_two_phase_commit(role: str) -> None:
+    work = [at(300 + 60 * number, COMMIT_TRANSACTION, number % PRODUCERS) for number in range(60)]
+    killed = Fault(at_ms=1_000, kind="kill", role=role, back_ms=400)
+    run, found = played(*work, faults=(killed,))
+    assert not found
+    assert run.nemesis.moments == {role: 1}
+
+
+def test_a_pause_waits_for_a_step_of_two_phase_commit() -> None:
+    work = [at(300 + 60 * number, COMMIT_TRANSACTION, number % PRODUCERS) for number in range(60)]
+    role = TRANSACTION_ROLES[2]
+    run, found = played(*work, faults=(Fault(at_ms=1_000, kind="pause", role=role, duration_ms=2_000),))
+    assert not found
+    assert run.nemesis.moments == {role: 1}
+
+
+def test_some_drawn_worlds_have_transactions_and_faults_at_each_of_their_steps() -> None:
+    plans = [draw_plan(seed, FaultSettings(duration_ms=60_000)) for seed in range(1, 81)]
+    drawn = [plan for plan in plans if TRANSACTOR in plan.work]
+    assert 8 <= len(drawn) <= 30
+    assert {each.verb for plan in drawn for each in plan.work[TRANSACTOR]} == set(TRANSACTION_VERBS)
+    aimed = [fault for plan in drawn for fault in plan.faults if fault.role in TRANSACTION_ROLES]
+    assert {fault.role for fault in aimed} == set(TRANSACTION_ROLES)
+    assert {fault.kind for fault in aimed} == set(KINDS)
+    others = [fault for plan in plans if plan not in drawn for fault in plan.faults]
+    assert not [fault for fault in others if fault.role in TRANSACTION_ROLES]
+
+
+# planted bugs
+
+
+def test_checks_catch_a_last_stable_offset_that_includes_an_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Log.last_stable_offset.fget
+    assert original is not None
+    twin = property(lambda self: min(original(self) + 1, self.high_watermark))
+    assert "T6" in caught(lambda: monkeypatch.setattr(Log, "last_stable_offset", twin), *USUAL)
+
+
+def test_checks_catch_a_reader_that_gets_records_of_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = FetchedBytes.__init__
+
+    def twin(self: FetchedBytes, *arguments: Any, **settings: Any) -> None:
+        original(self, *arguments, **(settings | {"aborted": ()}))
+
+    assert "T6" in caught(lambda: monkeypatch.setattr(FetchedBytes, "__init__", twin), *USUAL)
+
+
+def test_checks_catch_markers_that_are_written_before_their_decision_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = TransactionCoordinator.handle
+
+    def twin(self: TransactionCoordinator, request: Any, ticket: Any, now: Any) -> Any:
+        step = original(self, request, ticket, now)
+        early = []
+        for entry in step.entries:
+            value = entry.value
+            if value is not None and value.state.is_prepared and value.partitions:
+                is_commit = value.state is value.state.PREPARE_COMMIT
+                named = (entry.transactional_id, 0, value.producer_id, value.producer_epoch)
+                early.append(Markers(*named, is_commit, value.partitions, value.client_version))
+        return step._replace(markers=(*step.markers, *early))
+
+    assert "T8" in caught(lambda: monkeypatch.setattr(TransactionCoordinator, "handle", twin), *USUAL)
+
+
+def test_checks_catch_a_transaction_that_is_complete_without_its_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(shard: TransactionShard, transaction: Any, builder: Any) -> None:
+        begin_completion(shard, transaction, builder)
+        if transaction.pending is None and transaction.completion is not None:
+            transaction.completion.left.clear()
+            ending.complete(shard, transaction, builder)
+
+    planting = lambda: monkeypatch.setattr(transaction_coordinator, "begin_completion", twin)  # noqa: E731
+    assert "T8" in caught(planting, *USUAL)
+
+
+def test_checks_catch_two_partitions_with_different_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CompletionAttempt.to_write.fget
+    assert original is not None
+    written: list[object] = []
+
+    def twin(self: CompletionAttempt) -> Any:
+        written.append(self)
+        return original(self)._replace(is_commit=len(written) % 2 == 0)
+
+    assert "T5" in caught(lambda: monkeypatch.setattr(CompletionAttempt, "to_write", property(twin)), *USUAL)
+
+
+def test_checks_catch_data_of_a_partition_that_is_not_enrolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    planting = lambda: monkeypatch.setattr(general_produce, "begin_verification", _ask_nothing)  # noqa: E731
+    assert "T12" in caught(planting, *USUAL)
+
+
+def _ask_nothing(ports: Any, version: int, slot: Any, *_: Any) -> bool:
+    slot.verification = NOT_VERIFYING
+    return False
+
+
+def test_checks_catch_a_producer_that_reports_an_abort_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ProducerTransactions.abort
+
+    async def twin(self: ProducerTransactions) -> None:
+        if self.machine.error is not None:
+            await original(self)
+        else:
+            await self.commit()
+
+    assert "T9" in caught(lambda: monkeypatch.setattr(ProducerTransactions, "abort", twin), *USUAL)
+
+
+def test_checks_catch_an_identity_that_two_producers_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = identity._write_identity
+
+    def twin(shard: Any, transaction: Any, value: Any, last_epoch: int, *rest: Any) -> None:
+        if value.producer_epoch:
+            value = value._replace(producer_epoch=value.producer_epoch - 1)
+        original(shard, transaction, value, last_epoch, *rest)
+
+    assert "T10" in caught(lambda: monkeypatch.setattr(identity, "_write_identity", twin), *USUAL, *RARE)
+
+
+def test_checks_catch_offsets_of_an_aborted_transaction_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = durable.DurableState._with_end
+
+    def twin(self: DurableState, end: Any) -> DurableState:
+        return original(self, end._replace(is_commit=True))
+
+    work = (at(500, COMMIT_TRANSACTION), at(1_500, ABORT_TRANSACTION, COPIER), at(2_300, KILL_PRODUCER, COPIER))
+    assert "T11" in caught(lambda: monkeypatch.setattr(DurableState, "_with_end", twin), *work)
+
+
+def test_checks_catch_a_transaction_that_no_timeout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = (at(500, OUTLAST_TIMEOUT), at(1_000, KILL_PRODUCER))
+    monkeypatch.setattr("kraft.sim.workload.transaction_work._ProducerLine.run", _start_once)
+    planting = lambda: monkeypatch.setattr(TransactionShard, "set_timeout", lambda *_: None)  # noqa: E731
+    assert "T7" in caught(planting, *work)
+
+
+async def _start_once(self: Any) -> None:
+    """Let no other producer of the id end the transaction."""
+    self.start()
+
+
+def test_checks_catch_a_partition_that_a_fenced_producer_writes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the coordinator nor the leaders compare epochs."""
+    original = enrolment._conflict
+
+    def twin(transaction: Any, value: Any, request: Any) -> ErrorCode:
+        return original(transaction, value, request._replace(producer_epoch=value.producer_epoch))
+
+    def planting() -> None:
+        monkeypatch.setattr(producer_state, "_check_epoch", lambda *_: None)
+        monkeypatch.setattr(enrolment, "_conflict", twin)
+
+    assert "T4" in caught(planting, *USUAL, *RARE)
