@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import re
 
-from tests.bugbank import client_bugs, control_bugs, group_bugs, harness_bugs, isr_bugs, log_bugs, node_bugs, raft_bugs
+from tests.bugbank import (
+    client_bugs,
+    control_bugs,
+    group_bugs,
+    harness_bugs,
+    isr_bugs,
+    log_bugs,
+    node_bugs,
+    raft_bugs,
+    transaction_bugs,
+)
 from tests.bugbank.mutation import MUTATIONS, Mutation
 
-FILES = (raft_bugs, log_bugs, control_bugs, isr_bugs, group_bugs, client_bugs, node_bugs, harness_bugs)
+FILES = (
+    raft_bugs,
+    log_bugs,
+    control_bugs,
+    isr_bugs,
+    group_bugs,
+    transaction_bugs,
+    client_bugs,
+    node_bugs,
+    harness_bugs,
+)
 """Modules with mutations. Importing them registers the mutations."""
 
 
@@ -19,16 +39,9 @@ def _order(mutation: Mutation) -> tuple[str, int, str]:
 
 BANK = sorted(MUTATIONS, key=_order)
 
-TRANSACTIONS = "there is no transaction coordinator yet"
 NOT_OPEN = {
     "B12": "no API promises linearizable reads: metadata are read from the image that a broker has published, as in "
     "Kafka; that a controller's answer depends on nothing uncommitted is M9 (B13, B31, B33)",
-    "B54": TRANSACTIONS,
-    "B55": "the last stable offset is kept by tests/storage/test_transactions.py; " + TRANSACTIONS,
-    "B56": TRANSACTIONS,
-    "B57": TRANSACTIONS,
-    "B58": TRANSACTIONS,
-    "B62": TRANSACTIONS,
 }
 """Numbers of the bank that have no mutation, each with the reason."""
 EVERY_ID = (*(f"B{number:02}" for number in range(1, 70)), *(f"X{number:02}" for number in range(1, 11)))

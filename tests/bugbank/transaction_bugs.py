@@ -1,0 +1,140 @@
+"""Mutations of transactions: B54 to B58, and B62."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft.broker.txn import coordinator, ending
+from kraft.broker.txn.coordinator import TransactionCoordinator
+from kraft.broker.txn.states import TransactionState
+from kraft.storage.append import AppendRefused
+from kraft.storage.log import Log
+from kraft.storage.producers.producer_state import BUMPING_VERSION, ProducerStates
+from kraft.storage.producers.verification import NOT_VERIFYING
+from kraft.wire.error_codes import ErrorCode
+from tests.bugbank import transaction_schedules as play
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
+
+PART = "Transactions"
+
+
+@bug(
+    "B54",
+    "an EndTxn of the last transaction ends the next one",
+    part=PART,
+    expected=("T9", "T5"),
+    directed=play.a_late_end,
+    swarm=play.transactions,
+)
+def end_without_identity(plant: Planting) -> None:
+    original = ending._end_bumping
+
+    def twin(shard: Any, transaction: Any, value: Any, request: Any, ticket: Any, builder: Any) -> None:
+        is_open = value.state is TransactionState.ONGOING and transaction.pending is None
+        if is_open and ending._is_retry(value, request):
+            ending._end_current(shard, transaction, value, request, ticket, builder)
+        else:
+            original(shard, transaction, value, request, ticket, builder)
+
+    plant.replace(ending, "_end_bumping", twin)
+
+
+@bug(
+    "B55",
+    "readers of committed records get the record at the last stable offset",
+    part=PART,
+    expected=("T6",),
+    directed=play.an_open_transaction_at_the_end,
+    swarm=play.transactions,
+)
+def last_stable_offset_is_inclusive(plant: Planting) -> None:
+    original = Log.last_stable_offset.fget
+    assert original is not None
+
+    def twin(self: Log) -> int:
+        stable: int = original(self)
+        return min(stable + 1, self.high_watermark)
+
+    plant.replace(Log, "last_stable_offset", property(twin))
+
+
+@bug(
+    "B56",
+    "late data is appended after the marker of its transaction",
+    part=PART,
+    expected=("T12", "T7"),
+    directed=play.data_after_the_marker,
+    no_swarm="runs have transaction.version 2, with which the epoch in the marker rejects late data as well",
+)
+def late_data_is_appended(plant: Planting) -> None:
+    original = ProducerStates._check_opening
+
+    def twin(self: ProducerStates, entry: Any, header: Any, origin: Any, verification: Any) -> Any:
+        return original(self, entry, header, origin, NOT_VERIFYING if verification is not None else None)
+
+    plant.replace(ProducerStates, "_check_opening", twin)
+
+
+@bug(
+    "B57",
+    "a repeated marker with the producer's epoch is rejected",
+    part=PART,
+    expected=("T7", "L9"),
+    directed=play.a_repeated_marker,
+    swarm=play.transactions,
+)
+def repeated_marker_is_rejected(plant: Planting) -> None:
+    original = ProducerStates.check_marker
+
+    def twin(
+        self: ProducerStates, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0
+    ) -> None:
+        original(self, producer_id, epoch, coordinator_epoch, transaction_version)
+        entry = self.entries.get(producer_id)
+        if entry is not None and transaction_version >= BUMPING_VERSION and epoch <= entry.epoch:
+            raise AppendRefused(ErrorCode.INVALID_PRODUCER_EPOCH, "the epoch must rise")
+
+    plant.replace(ProducerStates, "check_marker", twin)
+
+
+@bug(
+    "B58",
+    "a marker of the last transaction counts for the next one",
+    part=PART,
+    expected=("T8", "T7"),
+    directed=play.a_late_report,
+    swarm=play.transactions,
+)
+def any_attempt_counts(plant: Planting) -> None:
+    original = ending.marked
+
+    def twin(shard: Any, transactional_id: str, attempt: int, partition: Any, builder: Any) -> None:
+        transaction = shard.transactions.get(transactional_id)
+        completion = None if transaction is None else transaction.completion
+        present = attempt if completion is None else completion.attempt
+        original(shard, transactional_id, present, partition, builder)
+
+    plant.replace(coordinator, "marked", twin)
+
+
+@bug(
+    "B62",
+    "a raised epoch stays in memory though its write has failed",
+    part=PART,
+    expected=("T10",),
+    directed=play.failed_writes,
+    swarm=play.transactions,
+)
+def bump_survives_a_failed_write(plant: Planting) -> None:
+    original = TransactionCoordinator.failed
+
+    def twin(self: TransactionCoordinator, after: Any, error: ErrorCode, now: Any) -> Any:
+        transaction, pending = self._written(after)
+        step = original(self, after, error, now)
+        if transaction is not None and transaction.value is not None and pending is not None:
+            is_identity = pending.value is not None and pending.value.state is TransactionState.EMPTY
+            transaction.value = pending.value if is_identity else transaction.value
+        return step
+
+    plant.replace(TransactionCoordinator, "failed", twin)
