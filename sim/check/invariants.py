@@ -37,6 +37,13 @@ RUN_JUDGES: Mapping[str, JudgedInvariant] = MappingProxyType(
         ),
         "D14": JudgedInvariant("Readers get only records that were sent.", _HISTORIES),
         "T3": JudgedInvariant("A replica's producer states are those of the batches of its log.", _QUIESCENT_CHECKS),
+        "T5": JudgedInvariant(
+            "A reader of committed records gets all records of a committed transaction.", _TRANSACTION_HISTORIES
+        ),
+        "T6": JudgedInvariant(
+            "A reader of committed records gets no record of a transaction that is open or was aborted.",
+            _TRANSACTION_HISTORIES,
+        ),
         "T7": JudgedInvariant(
             "After the faults and the longest timeout no transaction is open, and none is decided and not complete.",
             _TRANSACTIONS,

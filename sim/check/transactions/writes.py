@@ -66,7 +66,7 @@ class DataIsEnrolled(_JudgedWhenWritten):
 
 
 class FencedProducersWriteNothing(_JudgedWhenWritten):
-    id: ClassVar[str] = "T4"
+    id: ClassVar[str] = "T4b"
     statement: ClassVar[str] = (
         "After a transactional producer was sent its epoch, no record of a lower epoch of its producer id is appended."
     )

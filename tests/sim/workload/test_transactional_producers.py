@@ -47,7 +47,7 @@ from kraft.wire.error_codes import ErrorCode
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DURATION_MS = 6_000
 COPIER = PRODUCERS - 1
-T_CHECKS = {"T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12"}
+T_CHECKS = {"T4b", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12"}
 
 
 def at(at_ms: int, verb: str, producer: int = 0, amount: int = 9) -> PlannedOperation:
@@ -262,4 +262,4 @@ def test_checks_catch_a_partition_that_a_fenced_producer_writes_to(monkeypatch: 
         monkeypatch.setattr(producer_state, "_check_epoch", lambda *_: None)
         monkeypatch.setattr(enrolment, "_conflict", twin)
 
-    assert "T4" in caught(planting, *USUAL, *RARE)
+    assert "T4b" in caught(planting, *USUAL, *RARE)
