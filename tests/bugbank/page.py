@@ -37,9 +37,9 @@ is not planted if that source has changed. In this case check whether the twin i
 Each rule of fast failure detection has planted bugs, which are listed below. `make bugbank` plants them after the bank,
 and `make test` does too.
 
-The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence,
-G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node was stopped by its own
-invariant. L without a number means that something that must happen did not happen.
+The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence and
+transactions, G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node was
+stopped by its own invariant. L without a number means that something that must happen did not happen.
 """
 
 
