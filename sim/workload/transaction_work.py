@@ -221,7 +221,7 @@ class TransactionWork:
         self.sources[value] = record.value
         return value
 
-    def offsets_asked(self) -> dict[TopicPartition, int]:
+    def offset_floors(self) -> dict[TopicPartition, int]:
         """Return the offsets below which the group cannot be any more, as far as commits were reported."""
         known: dict[TopicPartition, int] = {}
         for each in self.transactions:
@@ -229,8 +229,8 @@ class TransactionWork:
                 known.update({place: max(known.get(place, 0), end) for place, end in each.offsets.items()})
         return known
 
-    def offsets_told(self, floors: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> None:
-        """Check committed offsets that a client received (T11). `floors` is the result of `offsets_asked` before."""
+    def offsets_read_back(self, floors: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> None:
+        """Check committed offsets that a client received (T11). `floors` is the result of `offset_floors` before."""
         due = {(place, end) for each in self.transactions for place, end in each.offsets.items()
                if self.ledger.is_committed(each.data)}  # fmt: skip
         for place, offset in sorted(found.items()):
@@ -464,10 +464,10 @@ class _TransactionalProducer:
             async with Consumer(
                 bootstrap_servers=servers, client_id=self._host, isolation_level="read_committed", seam=seam, **READING
             ) as self._consumer:
-                floors = work.offsets_asked()
+                floors = work.offset_floors()
                 found = await self._consumer.committed(work.inputs)
                 starts = {place: 0 if at is None else at.offset for place, at in found.items()}
-                work.offsets_told(floors, starts)
+                work.offsets_read_back(floors, starts)
                 await self._consumer.assign(work.inputs, at=starts)
                 if self._line.is_last:
                     await self._copy_the_rest(producer, self._consumer)

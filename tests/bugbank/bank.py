@@ -13,9 +13,9 @@ from tests.bugbank import (
     log_bugs,
     node_bugs,
     raft_bugs,
-    transaction_bugs,
 )
 from tests.bugbank.mutation import MUTATIONS, Mutation
+from tests.bugbank.transactions import transaction_bugs
 
 FILES = (
     raft_bugs,

@@ -3,9 +3,9 @@
 A history holds only values: what was sent and its outcome, and what each reader received, in order. It holds nothing
 about nodes. So the same code checks simulated runs, runs on a real cluster, and handwritten histories.
 
-The names are Jepsen's. Two kinds of Jepsen's anomalies are missing because no client sends in transactions yet: cycles
-between transactions (G0, G1c) and reads of the transaction's own sends. An aborted read (G1a) is a read of a value
-whose send definitely failed, in a transaction or not.
+The names are Jepsen's. Two kinds of Jepsen's anomalies are missing: cycles between transactions (G0, G1c) and reads of
+the transaction's own sends. `kraft.sim.check.transactions.histories` judges clients that send in transactions. An
+aborted read (G1a) is a read of a value whose send definitely failed, in a transaction or not.
 Source: Jepsen Kafka workload.
 """
 

@@ -12,9 +12,9 @@ from kraft.storage.log import Log
 from kraft.storage.producers.producer_state import BUMPING_VERSION, ProducerStates
 from kraft.storage.producers.verification import NOT_VERIFYING
 from kraft.wire.error_codes import ErrorCode
-from tests.bugbank import transaction_schedules as play
 from tests.bugbank.mutation import bug
 from tests.bugbank.originals import Planting
+from tests.bugbank.transactions import transaction_schedules as play
 
 PART = "Transactions"
 

@@ -1,0 +1,1 @@
+"""The mutations of transactions, and their schedules."""
