@@ -25,7 +25,8 @@ PART = "Transactions"
     part=PART,
     expected=("T9", "T5"),
     directed=play.a_late_end,
-    swarm=play.transactions,
+    no_swarm="the client ends a connection before it repeats the request on another, and a coordinator that was frozen "
+    "has been replaced",
 )
 def end_without_identity(plant: Planting) -> None:
     original = ending._end_bumping
@@ -104,7 +105,7 @@ def repeated_marker_is_rejected(plant: Planting) -> None:
     part=PART,
     expected=("T8", "T7"),
     directed=play.a_late_report,
-    swarm=play.transactions,
+    no_swarm="each marker of a completion is reported once, also when it is sent again",
 )
 def any_attempt_counts(plant: Planting) -> None:
     original = ending.marked
