@@ -27,6 +27,7 @@ from kraft.sim.nemesis.plan import (
     REREADER,
     ROLE_KINDS,
     ROLES,
+    TRANSACTION_ROLES,
     VOTER_CHANGER,
     WEAR_KINDS,
     Fault,
@@ -91,8 +92,10 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"names {unknown}, and the cluster has {', '.join(map(str, shape.node_ids))}"
     if fault.role not in ("", *ROLES):
         yield f"names the role {fault.role!r}, and there are {', '.join(ROLES)}"
-    is_found = fault.kind in NODELESS_KINDS or (fault.kind == PAUSE and fault.role)
-    if not (fault.node or is_found) or not (fault.other or fault.kind not in LINK_KINDS):
+    is_awaited_pause = fault.kind == PAUSE and fault.role in TRANSACTION_ROLES
+    if not (fault.node or is_awaited_pause or fault.kind in NODELESS_KINDS) or not (
+        fault.other or fault.kind not in LINK_KINDS
+    ):
         yield f"({fault.kind}) must name the nodes that it hits: node, and other for a link"
     if fault.kind in LINK_KINDS and fault.node == fault.other:
         yield f"({fault.kind}) needs two nodes, and names {fault.node} twice"
@@ -113,10 +116,10 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"({fault.kind}) needs an amount: ms, bytes per second, or bytes"
     if fault.needs_toxics:
         yield f"({fault.kind}) has a toxicity_percent or a stream: only clusters behind toxiproxy can have that"
-    if fault.role in AWAITED_ROLES and fault.kind not in (*CRASH_KINDS, PAUSE):
-        yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join((*CRASH_KINDS, PAUSE))} can"
-    if fault.role and fault.kind not in (*ROLE_KINDS, PAUSE):
-        kinds = ", ".join((*ROLE_KINDS, PAUSE))
+    if fault.role in AWAITED_ROLES and fault.kind not in CRASH_KINDS and not is_awaited_pause:
+        yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
+    if fault.role and fault.kind not in ROLE_KINDS and not is_awaited_pause:
+        kinds = ", ".join(ROLE_KINDS)
         yield f"({fault.kind}) hits the node that it names, and not the {fault.role}: only {kinds} can have a role"
 
 
