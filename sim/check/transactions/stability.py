@@ -23,8 +23,9 @@ class _OpenTransactions:
 
 
 class StableOffsetIsFirstOpen(Check):
-    """A producer snapshot does not hold transactions that have ended. So a replica that has restarted takes those as
-    ended whose markers were in its log then, below the high watermark or not, as in Kafka."""
+    """A transaction has ended for a replica once its marker was below the replica's high watermark, also if that is
+    lower again under another leader. A producer snapshot does not hold transactions that have ended. So a replica that
+    has loaded its log may take those as ended whose markers were in it, as in Kafka."""
 
     id: ClassVar[str] = "T6"
     statement: ClassVar[str] = (
@@ -46,26 +47,23 @@ class StableOffsetIsFirstOpen(Check):
             known = self._replicas.get((seen.node, seen.log))
             if known is not None and seen.end_offset < known.upto:
                 del self._replicas[seen.node, seen.log]
+            elif known is not None:
+                known.loaded_end = max(known.loaded_end, seen.end_offset)
 
     def seen_partition(self, seen: PartitionSeen) -> None:
         if seen.topic_partition not in self._logs:
             return
         key = (seen.node, seen.topic_partition)
         known = self._replicas.get(key)
-        if known is None or known.incarnation != seen.incarnation or seen.high_watermark < known.upto:
-            loaded_end = seen.log_end_offset if known is None or known.incarnation != seen.incarnation else 0
-            loaded_end = loaded_end or (0 if known is None else known.loaded_end)
-            known = self._replicas[key] = _OpenTransactions(seen.incarnation, loaded_end)
-        for batch in self._shadows.log(*key).between(known.upto, seen.high_watermark):
-            if batch.marker is not None:
-                known.first.pop(batch.marker.producer_id, None)
-            elif batch.producer is not None and batch.producer.is_transactional:
-                known.first.setdefault(batch.producer.producer_id, batch.base_offset)
-        known.upto = seen.high_watermark
-        due = max(min((*known.first.values(), seen.high_watermark)), seen.log_start_offset)
+        if known is None or known.incarnation != seen.incarnation:
+            known = self._replicas[key] = _OpenTransactions(seen.incarnation, seen.log_end_offset)
+        if seen.high_watermark > known.upto:
+            self._read(seen, known.first, known.upto)
+            known.upto = seen.high_watermark
+        due = _stable(known.first, seen)
         if known.first:
             self.count()
-        if seen.last_stable_offset != due and seen.last_stable_offset != self._due_without_loaded(seen, known):
+        if seen.last_stable_offset != due and seen.last_stable_offset not in self._due_after_load(seen, known):
             self.fail(
                 "the last stable offset is wrong",
                 partition=seen.topic_partition,
@@ -76,13 +74,25 @@ class StableOffsetIsFirstOpen(Check):
                 high_watermark=seen.high_watermark,
             )
 
-    def _due_without_loaded(self, seen: PartitionSeen, known: _OpenTransactions) -> int:
-        """Return the offset if all transactions are taken as ended whose markers the log had when it was loaded."""
+    def _read(self, seen: PartitionSeen, first: dict[int, int], begin: int) -> None:
+        """Apply the batches from `begin` up to the high watermark."""
+        for batch in self._shadows.log(seen.node, seen.topic_partition).between(begin, seen.high_watermark):
+            if batch.marker is not None:
+                first.pop(batch.marker.producer_id, None)
+            elif batch.producer is not None and batch.producer.is_transactional:
+                first.setdefault(batch.producer.producer_id, batch.base_offset)
+
+    def _due_after_load(self, seen: PartitionSeen, known: _OpenTransactions) -> tuple[int, int]:
+        """Return the offset for a log that was just loaded: with the transactions whose markers it had above the high
+        watermark, and without them."""
+        first: dict[int, int] = {}
+        self._read(seen, first, 0)
         log = self._shadows.log(seen.node, seen.topic_partition)
-        ended = {
-            batch.marker.producer_id
-            for batch in log.between(seen.high_watermark, known.loaded_end)
-            if batch.marker is not None
-        }
-        still = [first for producer_id, first in known.first.items() if producer_id not in ended]
-        return max(min((*still, seen.high_watermark)), seen.log_start_offset)
+        markers = [batch.marker for batch in log.between(seen.high_watermark, known.loaded_end) if batch.marker]
+        ended = {marker.producer_id for marker in markers}
+        still = {producer_id: offset for producer_id, offset in first.items() if producer_id not in ended}
+        return _stable(first, seen), _stable(still, seen)
+
+
+def _stable(first: Mapping[int, int], seen: PartitionSeen) -> int:
+    return max(min((*first.values(), seen.high_watermark)), seen.log_start_offset)

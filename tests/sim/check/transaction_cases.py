@@ -88,6 +88,9 @@ TRANSACTION_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [*DECIDED, *marker(ORDERS, 1, 1), seen(ORDERS, 1, LEADER, stable=0, incarnation=2)],
         [LogCut(LEADER, ORDERS, 0, 1), seen(ORDERS, 1, LEADER, stable=1, incarnation=3)],
     ),
+    "T6 under a high watermark that is lower again": (
+        [*DECIDED, *marker(ORDERS, 1, 1), seen(ORDERS, 1, LEADER, stable=1)], [seen(ORDERS, 2, LEADER, stable=1)],
+    ),
     "T8": (COMPLETE, [*logged(4, S.ONGOING, 1, ORDERS), *marker(ORDERS, 2, 2)]),
     "T8 by a marker of a partition that is not enrolled": (COMPLETE, marker(("third", 0), 0, 1)),
     "T8 by a completion without a marker": (ONE_MARKER, logged(3, S.COMPLETE_COMMIT, 1)),
