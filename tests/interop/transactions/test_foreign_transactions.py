@@ -32,6 +32,7 @@ from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
+BROKERS = (1, 2, 3)
 VICTIMS: tuple[Victim, ...] = (transaction_coordinator, partition_leader)
 LOST_WITHOUT_COORDINATOR = frozenset({"kafka-python"})
 """Libraries that drop a request to a coordinator that refuses the connection. They send it when the broker is back."""
@@ -71,6 +72,27 @@ def test_committed_values_of_a_foreign_client_are_visible_once_and_aborted_ones_
         check_visible(producer, Counter(reader.lines))
     check_visible(producer, read_log(cluster.bootstrap, topic, isolation="read_committed"))
     assert set(producer.aborted) <= set(read_log(cluster.bootstrap, topic, isolation="read_uncommitted"))
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_foreign_transaction_that_is_open_when_all_brokers_restart_is_committed_whole_or_aborted(
+    cluster: LocalCluster, name: str
+) -> None:
+    topic = f"restart-{name}"
+    create_topics(cluster, topic)
+
+    def restart_all() -> None:
+        for node in BROKERS:
+            cluster.kill(node)
+        for node in BROKERS:
+            cluster.start(node)
+
+    with started(cluster, name, topic) as producer:
+        producer.run("abort", "aborted")
+        producer.run("commit", "open", before_end=restart_all)
+        producer.run("commit", "last")
+    cluster.wait_in_sync(topic, 3)
+    check_visible(producer, read_log(cluster.bootstrap, topic, isolation="read_committed"))
 
 
 @pytest.mark.parametrize("name", CLIENTS)
