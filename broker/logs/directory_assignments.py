@@ -5,8 +5,9 @@ because its folder was moved or the assigned directory was offline. It also repo
 (LOST), and a lost replica that is in a directory again.
 
 Invariants: one request is in flight. A replica is reported until the controller has acknowledged the report. The
-content of a request is true when it is built. A directory that the controller has acknowledged counts as known to the
-controller, even before the metadata show it. So a replica that returns to its earlier directory is reported again.
+content of a request is true when it is built. An acknowledged directory is the one that the controller knows, even
+while the metadata image still has the earlier one. So a replica that returns to the directory in the image is reported
+again.
 Source: AssignReplicasToDirsRequest, KIP-858, Kafka's AssignmentsManager.
 """
 
@@ -61,8 +62,8 @@ class DirectoryAssignments:
         self._wake.set()
 
     def is_known(self, partition: Partition, directory_id: UUID) -> bool:
-        """Return whether the metadata name this directory for the replica, and no report since then named another
-        one."""
+        """Return whether this is the replica's directory both in the metadata image and in the last report that this
+        broker has queued or sent."""
         return self._named(partition) == self._last_reported(partition) == directory_id
 
     def _named(self, partition: Partition) -> UUID | None:

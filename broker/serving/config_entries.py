@@ -3,8 +3,8 @@
 Layers, in decreasing precedence: the topic's own setting, this broker's dynamic setting, the cluster's dynamic setting,
 the node's file, the built-in default. The value is reported as it is parsed. Synonyms are reported as they were set, in
 the unit of their keys. A synonym that has precedence over the key's own broker key is omitted: `log.retention.hours` in
-a file alone is not a synonym of `retention.ms`. The value of a secret is never reported. Source:
-DescribeConfigsResponse, KIP-226, KIP-524, Kafka's ConfigHelper.
+a file alone is not a synonym of `retention.ms`. The value of a secret is never reported.
+Source: DescribeConfigsResponse, KIP-226, KIP-524, Kafka's ConfigHelper.
 """
 
 from __future__ import annotations

@@ -353,7 +353,8 @@ class CommandQueue:
         self._guarded(asked, self._decide, asked)
 
     def _take_turn(self) -> None:
-        """Decide the oldest waiting commands, for a few milliseconds or until one of them holds the queue."""
+        """Carry out the oldest waiting commands. Stop after a few milliseconds, or at a command after which the others
+        must wait for its result."""
         end_ns = self._clock.monotonic_ns() + TURN_NS_MAX
         while self._waiting and not self.is_held:
             self._take(self._waiting)

@@ -150,8 +150,8 @@ class PartitionLedgers:
 
 class AckedDurability(Check):
     """Check that every later leader of a partition, and the leader at the end of the run, holds every acknowledged
-    record. A leader is later if its epoch is at least that of the commit. A broker that was frozen may learn only now
-    that it was elected in a lower epoch."""
+    record. A leader is later if its epoch is at least that of the commit. Leaders of lower epochs are not checked: a
+    broker that was paused may begin to lead late, in an epoch that has ended."""
 
     id: ClassVar[str] = "D1"
     statement: ClassVar[str] = "Every later leader holds every acknowledged record."

@@ -33,12 +33,6 @@ class ShadowBatch:
     marker: TransactionMarker | None = None
     transactions: tuple[LoggedTransaction, ...] = ()
 
-    @property
-    def is_of_transaction(self) -> bool:
-        """Whether this batch belongs to a transaction or to the transaction log."""
-        is_data = self.producer is not None and self.producer.is_transactional
-        return is_data or self.marker is not None or bool(self.transactions)
-
 
 @dataclass(slots=True)
 class ShadowLog:

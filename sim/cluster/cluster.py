@@ -275,9 +275,11 @@ class SimCluster:
         )
 
     def is_registered(self, broker: int) -> bool:
-        """Return whether a broker's present incarnation was ever registered and unfenced. It may have been fenced again
-        since, and be out of sync. Before the registration, the committed ISR still contains the broker; if it lost
-        power, its registration removes it from the ISR."""
+        """Return whether a running broker has been registered and unfenced at least once since its start, even if it is
+        fenced now.
+
+        Before that, the committed ISR may name the broker although the broker lost records with its power. Its
+        registration removes it from the ISR."""
         observer = self.watch.nodes.get(broker)
         node = None if observer is None else observer.node.broker
         return self.is_running(broker) and node is not None and node.broker.lifecycle.unfenced.is_set()

@@ -126,7 +126,8 @@ class CoreChaos(FaultSchedule[CoreWorld]):
         return True
 
     def _crash_all(self, victim: int) -> bool:
-        """Crash all voters at once, if all are up. Skipped where not even a minority of them may be down."""
+        """Crash all voters at once, if all are up. Return False for quorums of one or two voters, which never crash
+        completely."""
         world = self._world
         if len(world.voters) <= 2 or any(world.nodes[n].raft is None for n in world.voters.ids):
             return False

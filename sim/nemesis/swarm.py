@@ -47,7 +47,7 @@ SMALL_ONE_IN = 4
 """One world in this many has a reduced size limit, drawn for each limit. Plain worlds (those with Kafka's defaults)
 never have one."""
 TRIMS_ONE_IN = 2
-"""Records are deleted in one world in this many, never in plain worlds (those with Kafka's defaults)."""
+"""One in this many worlds has deletions of records. Worlds with only Kafka's defaults have none."""
 THROTTLES_ONE_IN = 2
 """Some reassignments are throttled in one in this many of the worlds with reassignments."""
 THROTTLED_BROKERS_MIN = 4

@@ -36,14 +36,14 @@ STAYS: Mapping[str, str] = MappingProxyType(
             getDefaultReadLimit initialOffset latestOffset onQueryProgress onQueryStarted onQueryTerminated
             prepareForTriggerAvailableNow reportLatestOffset streamReader streamWriter""",
         "columns, options and values of templates, read by name": """
-            future_replicas include_headers is_tombstone lag_time_ms more_headers open_ms picture_uri preferred_leaders
+            future_replicas include_headers is_tombstone lag_time_ms more_headers picture_uri preferred_leaders
             rows_total""",
         "rows of a report, written field by field": "max_ms p50_ms p95_ms",
         "loaded by name": "ConfluentLibrary KafkaPythonLibrary",
         "one of a row of names, of which others are used": "ADD_VOTER FISH JOIN_AGAIN OPERATION WAITED_FOR ZSH",
         "verbs of the command line": "consume logdirs rolling_restart",
         "public interface of kraft.client and kraft.sim": """
-            degrade fail_next init_transactions isolate parse_mark partitions_for seek_to without_duplicates""",
+            degrade fail_next isolate parse_mark partitions_for seek_to without_duplicates""",
         "how tests look at metrics, files, connections and recovery": """
             admits_row cold_reads exposition known_peers open_files reached_end request_classes segments_read stray""",
         "used by make docs": "JUDGED_ELSEWHERE render_options render_table verdict_from_json",

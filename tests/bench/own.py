@@ -55,7 +55,8 @@ REFERENCE = Reference(
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """A line with bulk data: the data to produce, its bare loop, and the values with which its figures are compared."""
+    """A benchmark of throughput: how the data are produced, the loop of plain system calls that it is compared with,
+    and the values for target and alarm."""
 
     replicas: int
     acks: str

@@ -13,7 +13,7 @@ from tests.bench.table import percentile
 from tests.stages.started_clusters import LocalCluster
 
 LESS = False
-"""Argument for a row in which a lower figure is better."""
+"""The value of `Row.more_is_better` for figures of which the lower one is better."""
 SMALL_BYTES = 100
 SMALL_SHARE = 5
 """Factor by which fewer small records are sent, because they take the client longer."""

@@ -365,7 +365,7 @@ def test_a_repeated_fault_repeats_in_every_period_of_a_longer_run() -> None:
 # random faults
 
 
-def test_drawn_faults_cannot_lose_records_and_end_in_time() -> None:
+def test_randomly_drawn_faults_can_lose_no_records_and_end_before_the_run() -> None:
     scenario = parse_scenario("duration_s = 30\nrandom_faults = true\n" + kill(2, 3), "mine")
     with SimulatedCluster(seed=1) as cluster:
         drawn = [faults_of_run(scenario, cluster, seed) for seed in range(1, 30)]

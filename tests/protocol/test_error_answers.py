@@ -47,7 +47,7 @@ def errors(message: Any) -> list[int]:
     found = []
     for field in fields_of(message.__class__):
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name in {"error_code", "partition_error_code"}:
             found.append(value)
         elif field.kind == ENTITY and value is not None:
             for element in value if field.is_array else (value,):

@@ -41,7 +41,7 @@ def opened(seam: Seam, **config: int) -> tuple[MetadataLog, LogView, QuorumState
     return MetadataLog.open(seam.disk, seam.clock, "/data", "CONTROLLER", LogConfig(**config), VOTERS)
 
 
-def test_log_voters_and_quorum_state_are_restored_after_a_restart() -> None:
+def test_the_log_the_voters_and_the_quorum_state_are_restored_after_a_restart() -> None:
     def body(seam: Seam) -> None:
         log, view, state = opened(seam)
         assert (view.end_offset, state) == (0, QuorumState())

@@ -32,6 +32,7 @@ from kraft.seam import CloseReason, Seam
 from kraft.wire import messages
 from kraft.wire.api_keys import is_flexible, response_header_version
 from kraft.wire.budget import MemoryBudget
+from kraft.wire.error_codes import ErrorCode
 from kraft.wire.request_meter import RequestMeter
 from kraft.wire.server import Request, ServerConnection, ServerLimits
 
@@ -149,6 +150,13 @@ class NotServed:
         raise AssertionError("this broker has no data plane")
 
 
+class NoTransactions:
+    """Stands in for TransactionCoordinators on a broker that coordinates no transactional id."""
+
+    def submit(self, request: Any, ticket: Any) -> None:
+        ticket(request.refused(ErrorCode.NOT_COORDINATOR))
+
+
 class BrokerHarness:
     """A broker without a cluster, its dispatcher, and clients that exchange frames with it."""
 
@@ -163,11 +171,12 @@ class BrokerHarness:
         transactions: Any = None,
         marker_writer: Any = None,
     ) -> None:
-        """`transactions` and `marker_writer` stand in for TransactionCoordinators and MarkerWriter. With a `nursery`,
-        the broker's tasks run in it. Without one, each task runs to its end at once."""
+        """`transactions` and `marker_writer` stand in for TransactionCoordinators and MarkerWriter. Without
+        `transactions`, the broker coordinates no transactional id. With a `nursery`, the broker's tasks run in it.
+        Without one, each task runs to its end at once."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
-        self.transactions, self.marker_writer = transactions, marker_writer
+        self.transactions, self.marker_writer = transactions or NoTransactions(), marker_writer
         self.clock = StillClock()
         self.holder = ImageHolder(image)
         self.broker = broker = Broker(

@@ -116,7 +116,7 @@ def test_a_leader_change_of_version_zero_names_voters_without_directories() -> N
     assert control.leader_change == LeaderChange(3, (VoterKey(3, None),), ())
 
 
-def test_control_records_of_unknown_type_or_higher_version_are_read_and_lower_ones_are_corrupt() -> None:
+def test_control_records_of_unknown_type_or_newer_version_are_read_and_malformed_ones_are_corrupt() -> None:
     assert decode_control_record(Record(5, 0, struct.pack(">hh", 0, 99), b"")).type is None
     marker = decode_control_record(Record(5, 0, struct.pack(">hh", 3, 0), struct.pack(">hi", 0, 8)))
     assert (marker.type, marker.coordinator_epoch) == (TYPE.ABORT, 8)

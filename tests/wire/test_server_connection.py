@@ -115,7 +115,7 @@ def test_a_flexible_request_header_may_carry_tagged_fields_which_are_skipped() -
     assert server.bodies == [b"plain", b"tagged"]
 
 
-def test_flexible_response_headers_have_tags_except_api_versions_and_internal_ones() -> None:
+def test_flexible_response_headers_have_tags_except_those_of_api_versions_and_internal_requests() -> None:
     server = Server()
     feed(
         server.connection,

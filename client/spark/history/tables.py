@@ -128,7 +128,7 @@ class ConfigAt(NamedTuple):
 
     @property
     def key(self) -> ConfigKey | None:
-        """The definition of the setting; None if its key is unknown."""
+        """The definition of this configuration key; None if no such key exists."""
         if self.kind is ConfigResourceType.TOPIC:
             return TOPIC_KEYS.get(self.name)
         if self.kind is not ConfigResourceType.BROKER:

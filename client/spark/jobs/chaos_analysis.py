@@ -136,9 +136,9 @@ def distribution(acknowledged: DataFrame, info: DataFrame) -> DataFrame:
 
 
 def compare(info: DataFrame, verdicts: DataFrame, anomalies: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Return a row per run that compares the verdict with this analysis. `agrees` is true if both count the same
-    anomalies, of the kinds that both check, and find equal gaps after faults. It is NULL for a run without a verdict.
-    """
+    """Return a row per run that compares the run's own verdict with this analysis. `agrees` is true if both find the
+    same anomalies and the same gap without acknowledgements after each fault. Kinds of anomalies that only one of them
+    checks are left out. `agrees` is NULL for a run without a verdict."""
     counted = anomalies.groupBy("run", "name").count().groupBy("run")
     found = counted.agg(sf.map_from_entries(sf.sort_array(sf.collect_list(sf.struct("name", "count")))).alias("found"))
     theirs = sf.map_filter("anomaly_counts", lambda name, _: name.isin(*NAMES))

@@ -18,6 +18,7 @@ from kraft.seam import Buffer, Chunk
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.answered_errors import ERROR_FIELDS
 from kraft.wire.messages.fetch import FetchResult, decode_fetch_request
 from kraft.wire.messages.fetch_response import encode_fetch_response
 from kraft.wire.messages.named_partitions import NamedPartition, named_partitions, plain_name
@@ -25,7 +26,6 @@ from kraft.wire.messages.produce import ProduceResult, decode_produce_request, e
 from kraft.wire.messages.schema import ENTITY, Field, fields_of
 from kraft.wire.rpc import FIRST_INTERNAL_KEY
 
-ERROR_FIELD = "error_code"
 FIRST_FETCH_WITH_TOP_LEVEL_ERROR = 7
 SESSION_ERRORS = frozenset(
     {
@@ -106,8 +106,12 @@ def _fetch(version: int, body: memoryview, error: ErrorCode, session: Iterable[N
 
 def _has_error(cls: Any) -> bool:
     return any(
-        field.name == ERROR_FIELD or (field.kind == ENTITY and _has_error(field.entity)) for field in fields_of(cls)
+        field.name in ERROR_FIELDS or (field.kind == ENTITY and _has_error(field.entity)) for field in fields_of(cls)
     )
+
+
+def _error_field(cls: Any) -> str:
+    return next(field.name for field in fields_of(cls) if field.name in ERROR_FIELDS)
 
 
 def _failed(cls: Any, request: Any, error: ErrorCode) -> Any:
@@ -116,7 +120,7 @@ def _failed(cls: Any, request: Any, error: ErrorCode) -> Any:
     given = {plain_name(field.name): field for field in fields_of(request.__class__)}
     for field in fields_of(cls):
         same = given.get(plain_name(field.name))
-        if field.name == ERROR_FIELD:
+        if field.name in ERROR_FIELDS:
             values[field.name] = error
         elif field.is_array and field.kind == ENTITY and _has_error(field.entity):
             values[field.name] = tuple(_elements(field.entity, request, error))
@@ -146,7 +150,7 @@ def _elements(entity: Any, request: Any, error: ErrorCode) -> Iterator[Any]:
             yield _failed(entity, element, error)
         else:
             (plain,) = shared[array]
-            yield messages.build(entity, **{names[plain]: element, ERROR_FIELD: error})
+            yield messages.build(entity, **{names[plain]: element, _error_field(entity): error})
 
 
 def _identity(array: Field) -> set[str]:

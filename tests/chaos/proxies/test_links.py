@@ -59,7 +59,7 @@ def test_a_hanging_direction_holds_its_bytes_while_the_opposite_direction_passes
     exchange(near, far)
 
 
-def test_a_hanging_direction_holds_responses_on_connections_dialled_by_its_target(rig: Rig) -> None:
+def test_a_hung_direction_holds_responses_to_requests_from_the_opposite_direction(rig: Rig) -> None:
     near, far = rig.connect((2, 1))
     rig.proxies.apply({(1, 2): HUNG}, {})
     near.sendall(b"question")

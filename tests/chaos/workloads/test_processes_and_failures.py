@@ -307,7 +307,7 @@ async def test_failed_workload_preparation_reports_the_reason(
     assert not bench.library.is_open
 
 
-async def test_an_existing_topic_in_a_lasting_cluster_is_rejected_and_does_not_belong_to_the_run(
+async def test_an_existing_topic_of_a_users_cluster_is_rejected_and_left_alone_by_the_run(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(is_lasting=True, group_members=1)

@@ -128,7 +128,7 @@ def test_coverage_counts_a_fault_only_for_states_of_the_nodes_that_it_affects(
 
 
 @pytest.mark.parametrize(("nodes", "met"), [((102,), 1), ((1,), 0)])
-def test_coverage_counts_only_faults_of_voters_for_an_election_in_the_quorum(nodes: tuple[int, ...], met: int) -> None:
+def test_coverage_of_elections_in_the_quorum_counts_only_faults_of_voters(nodes: tuple[int, ...], met: int) -> None:
     run = Run()
     run.leads(101)
     run.fault(1_000, 2_000, "pause", nodes)

@@ -449,7 +449,7 @@ def test_tls_option_with_a_java_store_is_rejected_with_conversion_commands(store
     assert "hunter2" not in str(caught.value)
 
 
-def test_sasl_options_are_rejected_with_the_supported_protocols() -> None:
+def test_the_error_for_a_sasl_option_lists_the_supported_protocols() -> None:
     assert_rejected("SASL_SSL", "PLAINTEXT or SSL", "no SASL", **{"kafka.security.protocol": "SASL_SSL"})
 
 

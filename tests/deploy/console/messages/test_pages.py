@@ -57,6 +57,7 @@ async def test_a_page_of_large_records_is_bounded_in_bytes_and_marked_incomplete
     await fill(bootstrap, "large")
     monkeypatch.setattr(reading, "POLL_RECORDS", 2)
     monkeypatch.setattr(reading, "HELD_BYTES_MAX", 1)
+    monkeypatch.setattr(reading, "READ_MS_MAX", 60_000)
     async with console(bootstrap) as asked:
         page = await asked.page("/messages/large")
         assert "2 records shown, 2 read" in page
