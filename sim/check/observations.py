@@ -273,6 +273,8 @@ class PartitionSeen:
     last_stable_offset: int
     log_end_offset: int
     recovery_point: int = 0
+    partition_epoch: int = -1
+    """Partition epoch of `isr`; -1 for followers."""
 
 
 @dataclass(frozen=True, slots=True)

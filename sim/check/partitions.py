@@ -392,6 +392,8 @@ class EligibleReplicas(Check):
         self._registered: set[int] = set()
         """Brokers whose last incarnation is known to be registered."""
         self._recorded: dict[TopicPartition, PartitionRecorded] = {}
+        self._isr_sizes: dict[TopicPartition, dict[int, int]] = {}
+        """Partition → size of the committed ISR, by partition epoch."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -411,8 +413,10 @@ class EligibleReplicas(Check):
         self._leading[key] = seen
         if before is not None and seen.high_watermark > before.high_watermark:
             self.count()
-            # The ISR may have shrunk after the advance, between two observations.
-            if max(len(seen.isr), len(before.isr)) < seen.min_isr:
+            # The ISR may have shrunk after the advance, or grown before it and shrunk again, between two observations.
+            recorded = self._isr_sizes.get(seen.topic_partition, {})
+            between = (recorded.get(epoch, 0) for epoch in range(before.partition_epoch + 1, seen.partition_epoch))
+            if max(len(seen.isr), len(before.isr), *between) < seen.min_isr:
                 self.fail(
                     "the high watermark moved under min.insync.replicas",
                     partition=seen.topic_partition,
@@ -425,6 +429,7 @@ class EligibleReplicas(Check):
         tp = seen.topic_partition
         before = self._recorded.get(tp)
         self._recorded[tp] = seen
+        self._isr_sizes.setdefault(tp, {})[seen.partition_epoch] = len(seen.isr)
         if self._ledgers.is_void(tp) or seen.unclean:
             return
         for member in seen.elr:

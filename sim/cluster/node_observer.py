@@ -228,6 +228,7 @@ class NodeObserver:
             log.last_stable_offset,
             look.log_end_offset,
             look.recovery_point,
+            -1 if leader is None else leader.isr.partition_epoch,
         )
         self._tell(seen)
 

@@ -256,8 +256,9 @@ class TransactionWork:
                 line.die()
         await self._wait_until_closed("after all faults")
         for line in self._lines:
+            # the copier finds all records that are due only once their transactions are complete
             await self._write_the_last(line)
-        await self._wait_until_closed("at the end")
+            await self._wait_until_closed("at the end")
         for place, stable, end in self._unstable():
             self.fail("L9", "the last stable offset stays below the high watermark", place, stable=stable, end=end)
 

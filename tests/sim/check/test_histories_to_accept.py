@@ -175,6 +175,14 @@ def seen(high_watermark: int, isr: tuple[int, ...], epoch: int = 0) -> Partition
     return PartitionSeen(1, 1, TP, True, epoch, members, members, 2, 0, high_watermark, high_watermark, 6)
 
 
+def test_checks_accept_a_high_watermark_that_moved_while_an_isr_between_two_observations_was_large_enough() -> None:
+    before, after = seen(4, (1,)), seen(6, (1,))
+    grown = [replace(record(1, isr, 0), partition_epoch=epoch) for epoch, isr in ((2, (1, 2)), (3, (1,)))]
+    history = [replace(before, partition_epoch=1), *grown, replace(after, partition_epoch=3)]
+    assert "K7" not in findings(*history)
+    assert "K7" in findings(*(one for one in history if one is not grown[0]))
+
+
 def test_checks_accept_a_produce_response_sent_after_the_isr_shrank_below_min_isr() -> None:
     late = ProduceAnswered(1, TP, 4, 6, 0, 0, 1, 2)
     assert "D11" not in findings(seen(4, (1, 2)), seen(4, (1,)), late)
