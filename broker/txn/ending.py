@@ -141,7 +141,10 @@ def _end_bumping(
 
 
 def _is_retry(value: TransactionValue, request: EndRequest) -> bool:
-    """Return whether the request has the epoch before the stored epoch."""
+    """Return whether the request has the epoch before the stored epoch, and the last EndTxn raised the epoch. An EndTxn
+    before version 5 did not: then a producer with that epoch is not the one that ended the transaction."""
+    if value.client_version < FIRST_BUMPING_VERSION:
+        return False
     if request.producer_id == value.producer_id:
         return request.producer_epoch + 1 == value.producer_epoch
     was_rotated = request.producer_id == value.previous_producer_id and value.producer_epoch == 0

@@ -21,13 +21,12 @@ INVALID, CONCURRENT = ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACT
 
 
 def loaded(state: TransactionState, *, epoch: int = EPOCH, version: int = 0) -> Coordinating:
-    """Return a coordinator that has loaded a transaction in this state. The markers of a prepared transaction are not
-    confirmed yet."""
+    """Return a coordinator that has loaded a transaction in this state, whose client used this transaction.version. The
+    markers of a prepared transaction are not confirmed yet."""
     partitions = ORDERS if state is S.ONGOING or state.is_prepared else frozenset()
     start_ms = -1 if state is S.EMPTY else 999_000
-    return Coordinating(
-        {ID: TransactionValue(PID, epoch, 60_000, state, partitions, 999_000, start_ms)}, version=version
-    )
+    value = TransactionValue(PID, epoch, 60_000, state, partitions, 999_000, start_ms, client_version=version)
+    return Coordinating({ID: value}, version=version)
 
 
 @pytest.mark.parametrize(
@@ -228,3 +227,13 @@ def test_a_delayed_end_txn_of_version_5_cannot_end_the_next_transaction() -> Non
     one.add(PID, EPOCH + 1)
     assert one.end(PID, EPOCH, commit=False, bumps=True).error is FENCED
     assert one.value.state is S.ONGOING
+
+
+def test_an_end_txn_of_version_5_is_no_retry_of_another_producers_end_txn_before_version_5() -> None:
+    one = Coordinating(version=2)
+    fenced, newer = one.init(), one.init()
+    one.add(newer.producer_id, newer.producer_epoch)
+    one.end(newer.producer_id, newer.producer_epoch, commit=False)
+    one.confirm_markers()
+    assert one.value.state is S.COMPLETE_ABORT
+    assert one.end(fenced.producer_id, fenced.producer_epoch, commit=False, bumps=True) == EndReply(FENCED)
