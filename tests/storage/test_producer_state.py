@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft.storage.log import AppendOrigin, AppendRefused, Log, LogConfig
+from kraft.storage.producers.producer_state import ProducerStates
 from kraft.storage.producers.snapshot_file import SnapshotEntry, decode, encode
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import read_header
 from tests.stages.batches import LOG, NOW_MS, batch, follow, lead, marker, open_log, read_all, warmed
 from tests.stages.machine import Machine
 
@@ -200,3 +202,21 @@ def test_producer_state_of_leader_follower_and_rebuild_is_equal(seed: int, clean
         for log in (follower, rebuilt)
     ]
     assert aborted[0] == aborted[1]
+
+
+def test_the_work_per_transaction_does_not_grow_with_the_number_of_transactions_in_the_log() -> None:
+    class CountedOffset(int):
+        def __lt__(self, other: int) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return int(self) < other
+
+    comparisons, transactions = 0, 200
+    header = read_header(batch(1, producer=(7, 0, 0), transactional=True))
+    states = ProducerStates(0)
+    for offset in range(0, 2 * transactions, 2):
+        states.apply_batch(header, CountedOffset(offset))
+        states.apply_marker(7, 0, 0, offset + 1, NOW_MS, aborted=False)
+        states.complete(7, offset + 1)
+    assert states.first_unstable_offset == 0, "the high watermark is still 0"
+    assert comparisons <= 10 * transactions

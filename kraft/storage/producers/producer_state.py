@@ -267,14 +267,14 @@ class ProducerStates:
         return AbortedTransaction(producer_id, first, offset, others)
 
     def complete(self, producer_id: int, offset: int) -> None:
-        """End the producer's open transaction, if any, with the marker at `offset`."""
+        """End the producer's open transaction, if any, with the marker at `offset`. The first unstable offset stays,
+        because the transaction is unstable until the high watermark has passed its marker."""
         entry = self.entries[producer_id]
         first = entry.txn_first_offset
         if first >= 0:
             entry.txn_first_offset = NO_OFFSET
             del self._open[first]
             self._decided[first] = offset
-            self._find_first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Make those transactions stable whose marker is below the high watermark."""
