@@ -64,6 +64,7 @@ MARKER_ACTIONS = MappingProxyType(
         ErrorCode.NONE: MarkerAction.DONE,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAction.DONE,
         ErrorCode.UNSUPPORTED_VERSION: MarkerAction.DONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION: MarkerAction.DONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: MarkerAction.RETRY,
         ErrorCode.NOT_LEADER_OR_FOLLOWER: MarkerAction.RETRY,
         ErrorCode.NOT_ENOUGH_REPLICAS: MarkerAction.RETRY,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kraft.broker.group.requests import MarkerRequest
 from kraft.broker.partition.partition_host import PendingAppend
 from kraft.broker.serving.purgatory import Parked
@@ -67,7 +67,11 @@ class MarkerWriter:
         self._timeout_ms = timeout_ms
 
     def write(self, topic: str, index: int, marker: MarkerToWrite, done: OnWritten) -> None:
-        """Append the marker and report its outcome once, now or later."""
+        """Append the marker and report its outcome once, now or later. INVALID_TOPIC_EXCEPTION for
+        `__transaction_state`, which no transaction writes to."""
+        if topic == TRANSACTION_TOPIC:
+            done(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            return
         partition = self._locate(topic, index)
         error = partition if isinstance(partition, ErrorCode) else partition.append_error()
         if isinstance(partition, ErrorCode) or error is not ErrorCode.NONE:

@@ -47,9 +47,12 @@ class LoadedTransactions:
     def __init__(self) -> None:
         self.values: dict[str, TransactionValue] = {}
 
-    def with_entries(self, entries: Iterable[TransactionLogEntry]) -> LoadedTransactions:
-        """Apply more entries, and return this object."""
+    def with_entries(self, entries: Iterable[object]) -> LoadedTransactions:
+        """Apply more entries, and return this object. Entries of transactional batches and markers are skipped, because
+        no coordinator writes them to this topic."""
         for entry in entries:
+            if not isinstance(entry, TransactionLogEntry):
+                continue
             if entry.value is None:
                 self.values.pop(entry.transactional_id, None)
             else:

@@ -120,11 +120,11 @@ class WorldCluster:
                 return node_id
         return None
 
-    async def connect(self, broker_id: int, seam: Seam) -> AskingClient:
+    async def connect(self, broker_id: int, seam: Seam, *, client_id: str = "test") -> AskingClient:
         """Return a client of this broker."""
         peer = Peer(None, "PLAINTEXT", Address(self.name(broker_id), BROKER_PORT))
         connection = await seam.network.dial(
-            peer, lambda transport: ClientConnection(transport, client_id="test"), timeout_ms=1_000
+            peer, lambda transport: ClientConnection(transport, client_id=client_id), timeout_ms=1_000
         )
         return AskingClient(connection)
 

@@ -15,6 +15,7 @@ import structlog
 from kraft.broker.api.produce.pending_produce import NO_TOPIC_ID, PartitionProduce, ProduceOperation, ProducePorts
 from kraft.broker.api.produce.prepare_batch import Prepared, open_off_the_loop, prepare_at_once, turn_cost
 from kraft.broker.api.produce.verification import TransactionVerification, UnverifiedBatch, begin_verification
+from kraft.broker.coordinator.internal_topics import TRANSACTION_TOPIC
 from kraft.broker.partition.partition import EVERY_APPEND, INTERNAL_TOPICS, READY, Partition
 from kraft.broker.partition.partition_host import PendingAppend
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
@@ -173,7 +174,8 @@ class GeneralProduce:
         if self._acks not in ACKS:
             slot.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
             return
-        if topic in INTERNAL_TOPICS and self._session.client_id != ADMIN_CLIENT_ID:
+        is_closed = header.is_transactional and topic == TRANSACTION_TOPIC
+        if is_closed or (topic in INTERNAL_TOPICS and self._session.client_id != ADMIN_CLIENT_ID):
             slot.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: clients may not write to it")
             return
         partition = self._ports.locate(topic, index)

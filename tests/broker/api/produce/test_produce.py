@@ -205,6 +205,19 @@ def test_a_produce_of_an_ordinary_client_to_an_internal_topic_is_rejected() -> N
     run(test)
 
 
+def test_a_transactional_produce_to_the_transaction_topic_is_rejected_for_every_client() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("__transaction_state")
+        client = await plane.cluster.connect(1, plane.seam, client_id="__admin_client")
+        identity = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        one = batch("x", key=b"k", transactional=True, **identity)
+        result = await plane.produce("__transaction_state", one, client=client, transactional_id="t")
+        assert error(result) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert error(await plane.produce("__transaction_state", batch("x", key=b"k"), client=client)) == NONE
+
+    run(test)
+
+
 def test_a_record_without_a_key_is_rejected_by_a_compacted_topic() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("latest", cleanup_policy="compact")
