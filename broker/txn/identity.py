@@ -30,7 +30,7 @@ def init_producer_id(shard: TransactionShard, request: InitRequest, ticket: Tick
     elif transaction.value.state is TransactionState.ONGOING:
         fence(shard, transaction, builder)
         builder.reply(ticket, InitReply(ErrorCode.CONCURRENT_TRANSACTIONS))
-    elif transaction.is_exhausted:
+    elif transaction.is_exhausted and request.producer_epoch in (NO_EPOCH, transaction.value.producer_epoch):
         _rotate(shard, transaction, request, ticket, builder)
     else:
         _bump(shard, transaction, request, ticket, builder)
@@ -53,6 +53,8 @@ def _conflict(transaction: Transaction, request: InitRequest) -> ErrorCode:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if value is None:
         return ErrorCode.NONE
+    if request.producer_epoch > LAST_USABLE_EPOCH:
+        return ErrorCode.PRODUCER_FENCED
     if request.producer_id not in (NO_PRODUCER_ID, value.producer_id):
         was_rotated = request.producer_id == value.previous_producer_id and request.producer_epoch >= LAST_USABLE_EPOCH
         if not was_rotated:

@@ -10,7 +10,7 @@ from kraft.broker.txn.records import TransactionValue
 from kraft.broker.txn.requests import InitReply
 from kraft.broker.txn.shard import TransactionSettings
 from kraft.broker.txn.states import TransactionState
-from kraft.broker.txn.transaction import LAST_USABLE_EPOCH
+from kraft.broker.txn.transaction import EPOCH_MAX, LAST_USABLE_EPOCH
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.txn.coordinating import FIRST_PRODUCER_ID, ID, Coordinating
 
@@ -105,6 +105,21 @@ def test_the_previous_producer_is_fenced_when_another_producer_got_the_new_produ
     one.init()
     assert one.init(7, LAST_USABLE_EPOCH).error is ErrorCode.PRODUCER_FENCED
     assert one.failover().init(7, LAST_USABLE_EPOCH).error is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize(("stored", "sent"), [(LAST_USABLE_EPOCH, 3), (EPOCH_MAX, LAST_USABLE_EPOCH), (EPOCH_MAX,) * 2])
+def test_init_producer_id_with_an_outdated_epoch_gets_no_new_producer_id_when_the_epochs_are_used_up(
+    stored: int, sent: int
+) -> None:
+    one = at_epoch(stored)
+    assert one.init(7, sent) == InitReply(ErrorCode.PRODUCER_FENCED)
+    assert one.log == []
+
+
+def test_an_init_producer_id_that_got_the_last_usable_epoch_may_be_retried() -> None:
+    one = at_epoch(LAST_USABLE_EPOCH - 1)
+    for _ in range(2):
+        assert one.init(7, LAST_USABLE_EPOCH - 1) == InitReply(ErrorCode.NONE, 7, LAST_USABLE_EPOCH)
 
 
 def test_init_producer_id_gets_load_in_progress_while_the_broker_has_no_producer_ids() -> None:
