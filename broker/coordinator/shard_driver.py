@@ -408,7 +408,7 @@ class CoordinatorShard(Generic[MachineT]):
         try:
             batch = encode_entries(self._kind.encode_entry, entries, now_ms, self._kind.codec)
         except ValueError as error:
-            log.error("a coordinator's record is too large", partition=partition.index, error=str(error))
+            log.error("a coordinator's record cannot be encoded", partition=partition.index, error=str(error))
             return ErrorCode.MESSAGE_TOO_LARGE
         if len(batch) > min(partition.rules.max_message_bytes, partition.rules.segment_bytes):
             log.error("a coordinator's records are too large", partition=partition.index, size_bytes=len(batch))

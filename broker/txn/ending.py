@@ -80,6 +80,8 @@ def end_transaction(shard: TransactionShard, request: EndRequest, ticket: Ticket
     transaction = shard.transactions.get(request.transactional_id)
     if transaction is None or transaction.value is None:
         builder.reply(ticket, EndReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    elif request.producer_epoch > LAST_USABLE_EPOCH:
+        builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
     elif request.bumps_epoch:
         _end_bumping(shard, transaction, transaction.value, request, ticket, builder)
     else:

@@ -11,7 +11,7 @@ from kraft.broker.txn.requests import AddRequest, ErrorReply, Ticket, VerifyRepl
 from kraft.broker.txn.shard import TransactionShard
 from kraft.broker.txn.states import TransactionState
 from kraft.broker.txn.step import StepBuilder
-from kraft.broker.txn.transaction import Transaction
+from kraft.broker.txn.transaction import LAST_USABLE_EPOCH, Transaction
 from kraft.broker.txn.waiting import take_waiting, wait_if_short
 from kraft.wire.error_codes import ErrorCode
 
@@ -64,7 +64,7 @@ def _conflict(transaction: Transaction, value: TransactionValue, request: AddReq
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.pending is not None or value.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if request.producer_epoch != value.producer_epoch:
+    if request.producer_epoch != value.producer_epoch or request.producer_epoch > LAST_USABLE_EPOCH:
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 
@@ -78,7 +78,7 @@ def verify_partitions(shard: TransactionShard, request: VerifyRequest, ticket: T
         reply = VerifyReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     elif value.state.is_prepared:
         reply = VerifyReply(ErrorCode.CONCURRENT_TRANSACTIONS)
-    elif request.producer_epoch != value.producer_epoch:
+    elif request.producer_epoch != value.producer_epoch or request.producer_epoch > LAST_USABLE_EPOCH:
         reply = VerifyReply(ErrorCode.PRODUCER_FENCED)
     else:
         enrolled = value.partitions if value.state is TransactionState.ONGOING else frozenset()

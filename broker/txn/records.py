@@ -81,12 +81,16 @@ class TransactionLogEntry(NamedTuple):
 
 
 def encode_entry(entry: TransactionLogEntry, *, is_flexible: bool) -> TransactionLogRecord:
-    """Return the entry as a record. Raises ValueError if a string is too long for its field."""
+    """Return the entry as a record. Raises ValueError if a string or a number is too large for its field."""
     key = _INT16.pack(KEY_TYPE) + string(entry.transactional_id)
     value = entry.value
     if value is None:
         return TransactionLogRecord(key, None)
-    return TransactionLogRecord(key, _encode_flexible(value) if is_flexible else _encode_plain(value))
+    try:
+        return TransactionLogRecord(key, _encode_flexible(value) if is_flexible else _encode_plain(value))
+    except struct.error as error:
+        numbers = f"producer id {value.producer_id}, epoch {value.producer_epoch}, timeout {value.timeout_ms} ms"
+        raise ValueError(f"a number is too large for its field ({numbers}): {error}") from None
 
 
 def _by_topic(value: TransactionValue) -> list[tuple[str, list[int]]] | None:

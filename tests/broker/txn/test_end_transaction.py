@@ -104,6 +104,14 @@ def test_end_txn_of_version_5_gets_the_result_for_the_transactions_state_and_epo
         assert (reply.producer_id, reply.producer_epoch) == (PID, EPOCH if retry else EPOCH + 1)
 
 
+@pytest.mark.parametrize("bumps", [False, True])
+@pytest.mark.parametrize("state", [S.ONGOING, S.COMPLETE_ABORT])
+def test_end_txn_with_the_epoch_that_only_fences_is_fenced(state: TransactionState, bumps: bool) -> None:
+    one = loaded(state, epoch=EPOCH_MAX, version=2)
+    assert one.end(PID, EPOCH_MAX, commit=False, bumps=bumps) == EndReply(FENCED)
+    assert one.log == []
+
+
 def test_end_txn_of_version_5_with_an_epoch_two_below_the_stored_one_is_fenced() -> None:
     assert loaded(S.COMPLETE_COMMIT, version=2).end(PID, EPOCH - 2, commit=True, bumps=True).error is FENCED
 

@@ -16,7 +16,7 @@ from kraft.broker.txn.requests import (
     VerifyRequest,
 )
 from kraft.broker.txn.states import TransactionState
-from kraft.broker.txn.transaction import LAST_USABLE_EPOCH
+from kraft.broker.txn.transaction import EPOCH_MAX, LAST_USABLE_EPOCH
 from kraft.broker.txn.waiting import COMPLETION_WAIT_MS
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.txn.coordinating import FIRST_PRODUCER_ID, ID, ORDERS, Coordinating
@@ -75,6 +75,12 @@ def test_adding_partitions_with_a_wrong_producer_id_or_epoch_is_rejected() -> No
     assert one.add(PID, 1).error is ErrorCode.PRODUCER_FENCED
     assert one.add(PID + 1, 0).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert Coordinating().add(PID, 0).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_adding_or_verifying_partitions_with_the_epoch_that_only_fences_is_fenced() -> None:
+    one = Coordinating({ID: TransactionValue(PID, EPOCH_MAX, 60_000, S.COMPLETE_ABORT)})
+    assert one.add(PID, EPOCH_MAX) == ErrorReply(ErrorCode.PRODUCER_FENCED)
+    assert verify(one, ORDERS, epoch=EPOCH_MAX) == VerifyReply(ErrorCode.PRODUCER_FENCED)
 
 
 def test_adding_partitions_during_a_write_of_the_same_transactional_id_gets_concurrent_transactions() -> None:

@@ -70,6 +70,12 @@ def test_the_record_that_removes_a_transactional_id_has_no_value() -> None:
     assert decode_entry(record.key, None) == TransactionLogEntry("tx", None)
 
 
+@pytest.mark.parametrize("is_flexible", [False, True])
+def test_a_transaction_record_with_a_number_out_of_its_fields_range_is_a_value_error(is_flexible: bool) -> None:
+    with pytest.raises(ValueError, match="32768"):
+        encode_entry(TransactionLogEntry("tx", VALUE._replace(producer_epoch=32_768)), is_flexible=is_flexible)
+
+
 def test_transaction_records_of_unknown_types_and_versions_are_skipped() -> None:
     record = encode_entry(TransactionLogEntry("tx", VALUE), is_flexible=True)
     assert record.value is not None
