@@ -40,12 +40,14 @@ CLIENT_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
     }
 )
 """Error code of the coordinator → error code that a producer gets. Producers of every version retry
-NOT_ENOUGH_REPLICAS."""
+NOT_ENOUGH_REPLICAS. A coordinator answers OPERATION_NOT_ATTEMPTED if its metadata lack another partition of the same
+question."""
 CLIENT_ERRORS_BEFORE_ABORTABLE: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
 )

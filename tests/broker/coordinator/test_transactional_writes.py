@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.coordinator.transactional_commits import CommitClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.fetch import FetchPartition, FetchRequest, encode_fetch_request
@@ -281,3 +282,11 @@ def test_a_txn_offset_commit_of_a_producer_with_an_older_epoch_is_fenced(run: An
         assert await committed(member) == (ErrorCode.NONE, 6)
 
     run(test)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_an_offset_commit_is_retried_when_the_coordinator_rejects_another_partition_of_the_transaction(
+    adds: bool,
+) -> None:
+    client = CommitClient(adds=adds, knows_abortable=True)
+    assert client.error(ErrorCode.OPERATION_NOT_ATTEMPTED) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
