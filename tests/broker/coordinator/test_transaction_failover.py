@@ -130,13 +130,18 @@ def test_an_open_transaction_is_aborted_at_its_timeout_by_the_coordinator_after_
         client = TransactionalClient(world, cluster)
         await client.init(timeout_ms=20_000)
         await client.add(("orders", 0))
+        began_ns = world.now_ns
         await client.write("orders", 0)
+        await world.sleep_ms(10_000)
         old = client.broker
         world.kill(cluster.name(old))
         cluster.broker_ids.remove(old)
         await client.find()
-        await world.sleep_ms(20_000)
+        await world.sleep_ms(19_000 - (world.now_ns - began_ns) / 1e6)
+        assert (await client.describe()).transaction_state == "Ongoing"
+        await world.sleep_ms(1_000)
         await client.wait_state("CompleteAbort")
+        assert (world.now_ns - began_ns) / 1e6 < 21_000, "the time before the failover counts"
         await client.wait_stable(("orders", 0))
 
     run(test)

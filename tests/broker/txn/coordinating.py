@@ -29,12 +29,13 @@ class Coordinating:
         commits: bool = True,
         version: int = 0,
         settings: TransactionSettings | None = None,
+        now: Now | None = None,
     ) -> None:
         self.commits = commits
         self.log: list[TransactionLogEntry] = []
         self.markers: list[Markers] = []
         self.waiting: list[Written] = []
-        self.now = Now(50_000, 1_000_000)
+        self.now = now or Now(50_000, 1_000_000)
         self.producer_ids = iter(range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + 1_000))
         self.has_producer_ids = True
         self.machine = TransactionCoordinator(settings or TransactionSettings(), state or {}, 0, self._take_producer_id)
@@ -98,14 +99,14 @@ class Coordinating:
         self._do(self.machine.expire(self.now))
 
     def failover(self, *, version: int = 0) -> Coordinating:
-        """Return another coordinator that has loaded the log."""
+        """Return another coordinator that has loaded the log, at the time of this one."""
         state: dict[str, TransactionValue] = {}
         for entry in self.log:
             if entry.value is None:
                 state.pop(entry.transactional_id, None)
             else:
                 state[entry.transactional_id] = entry.value
-        return Coordinating(state, version=version)
+        return Coordinating(state, version=version, now=self.now)
 
     # requests of clients
 
