@@ -83,12 +83,15 @@ marker again."""
 class CompletionAttempt:
     """One attempt of a shard to complete a transaction, with the markers that it needs."""
 
-    __slots__ = ("is_stopped", "markers", "shard", "tries")
+    __slots__ = ("is_stopped", "markers", "retry", "shard", "tries")
 
     def __init__(self, shard: CoordinatorShard[TransactionCoordinator], markers: Markers) -> None:
         self.shard = shard
         self.markers = markers
         self.tries = 0
+        """Number of retries since a marker was written."""
+        self.retry: MarkerRetry | None = None
+        """Markers that the leaders did not write, until their next try."""
         self.is_stopped = False
 
     @property
@@ -267,6 +270,7 @@ class MarkerSender:
             return
         action = MARKER_ACTIONS.get(error)
         if action is MarkerAction.DONE:
+            completion.tries = 0
             completion.report(partition)
         elif action is MarkerAction.STOP:
             self._log(log.warning, "a marker was rejected: the transaction belongs to another", completion, error)
@@ -285,15 +289,25 @@ class MarkerSender:
     def _retry_later(
         self, completion: CompletionAttempt, partitions: list[TopicPartition], *, has_leaders: bool
     ) -> None:
+        """Send these markers again after a delay, which doubles with each try. Markers that fail before the next try
+        join it. Markers without a leader seldom need a try, because new metadata are a reason to send them at once."""
+        if has_leaders and completion.retry is not None:
+            completion.retry.partitions += partitions
+            return
         retry = MarkerRetry(self, completion, partitions, has_leaders=has_leaders)
-        delay_ms = min(RETRY_MS_FIRST << min(completion.tries, 10), RETRY_MS_MAX)
-        completion.tries += has_leaders
+        delay_ms = RETRY_MS_MAX
+        if has_leaders:
+            completion.retry = retry
+            delay_ms = min(RETRY_MS_FIRST << min(completion.tries, 10), RETRY_MS_MAX)
+            completion.tries += 1
         self._retries[retry] = None
         self._loop.deadlines.add(retry, self._loop.clock.monotonic_ms() + delay_ms)
 
     def try_again(self, retry: MarkerRetry) -> None:
         """Send these markers again, to the leaders of the newest image."""
         self._retries.pop(retry, None)
+        if retry.has_leaders:
+            retry.completion.retry = None
         self._dispatch(retry.completion, retry.partitions)
 
 
