@@ -141,7 +141,9 @@ def _answer_in_steps(
 
 
 def _filter(message: Any, wall_ms: int) -> Callable[[str, TransactionValue], bool]:
-    """Return a function that decides whether a transaction passes the filters of the request. Raises InvalidPattern."""
+    """Return a function that decides whether a transaction passes the filters of the request. As in Kafka, the duration
+    counts from the start of the last transaction, which may be complete; an id without one passes. Raises
+    InvalidPattern."""
     states, producer_ids = frozenset(message.state_filters), frozenset(message.producer_id_filters)
     duration_ms, pattern = message.duration_filter, message.transactional_id_pattern
     regex = LinearRegex(pattern) if pattern else None
@@ -151,7 +153,7 @@ def _filter(message: Any, wall_ms: int) -> Callable[[str, TransactionValue], boo
             return False
         if (producer_ids and value.producer_id not in producer_ids) or (states and value.state.label not in states):
             return False
-        if duration_ms > ANY_DURATION and not (value.is_open and wall_ms - value.start_ms > duration_ms):
+        if duration_ms > ANY_DURATION and wall_ms - value.start_ms <= duration_ms:
             return False
         return regex is None or regex.matches(name)
 

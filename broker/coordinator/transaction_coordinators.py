@@ -125,6 +125,9 @@ class TransactionCoordinators:
 
     def submit(self, request: Request, ticket: Ticket) -> None:
         """Answer a request about one transactional id by calling `ticket(reply)`, now or later."""
+        if not request.transactional_id:
+            ticket(request.refused(ErrorCode.INVALID_REQUEST))
+            return
         shard = self._shards.find(request.transactional_id)
         if shard is None:
             ticket(request.refused(ErrorCode.NOT_COORDINATOR))

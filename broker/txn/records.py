@@ -67,11 +67,6 @@ class TransactionValue(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a transaction has begun and is not complete yet."""
-        return self.state is TransactionState.ONGOING or self.state.is_prepared
-
 
 class TransactionLogEntry(NamedTuple):
     """One record: a transactional id and its new value. The value None removes the id."""

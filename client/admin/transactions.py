@@ -86,7 +86,8 @@ class Transactions:
         """Return the transactional ids of these brokers (None: of all brokers), by name. Each filter that is given
         leaves out other ids: the transaction's state, the producer id, the time for which a transaction has been open,
         and a regular expression (RE2) that the whole id must match. Raise VersionMismatch if a broker does not support
-        one of the last two."""
+        one of the last two. A broker counts the duration from the start of the last transaction even if that
+        transaction is complete, so ids without an open transaction are left out here."""
         answers = await self._router.ask_each(
             ApiKey.LIST_TRANSACTIONS,
             lambda told: told.error_code,
@@ -105,6 +106,7 @@ class Transactions:
                     str(told.transactional_id), int(told.producer_id), str(told.transaction_state), broker
                 )
                 for told in answer.transaction_states
+                if longer_than_ms is None or told.transaction_state in OPEN_STATES
             ]
         return tuple(sorted(found, key=lambda one: one.transactional_id))
 

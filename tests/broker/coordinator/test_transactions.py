@@ -13,7 +13,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import iter_batch, iter_headers
 from tests.broker.coordinator.member import Member
-from tests.broker.coordinator.transactional_client import ORDERS, TransactionalClient
+from tests.broker.coordinator.transactional_client import ORDERS, TransactionalClient, error_of
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -210,11 +210,35 @@ def test_transactions_are_described_and_listed_by_state_producer_id_duration_and
         assert await listed(producer_id_filters=[clients[1].producer_id]) == {"pay-2"}
         assert await listed(transactional_id_pattern="pay-.*") == {"pay-1", "pay-2"}
         await world.sleep_ms(3_000)
-        assert await listed(duration_filter=2_000) == {"pay-1"}
-        assert await listed(duration_filter=20_000) == set()
+        assert await listed(duration_filter=2_000) == {"pay-1", "pay-2", "log-1"}, "pay-2 and log-1 have no start time"
+        assert await listed(duration_filter=20_000) == {"pay-2", "log-1"}
+        assert await listed(duration_filter=2_000, state_filters=["Ongoing"]) == {"pay-1"}
+        assert await clients[0].end() is ErrorCode.NONE
+        await clients[0].wait_state("CompleteCommit")
+        assert await listed(duration_filter=2_000, state_filters=["CompleteCommit"]) == {"pay-1"}
         asking = await cluster.connect(1, member.seam)
         reply = await asking.ask(ApiKey.LIST_TRANSACTIONS, 2, state_filters=["Odd"], transactional_id_pattern="(")
         assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+    run(test)
+
+
+def test_a_request_with_an_empty_transactional_id_is_invalid_at_every_broker(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        await TransactionalClient(world, cluster).init()
+        producer = {"transactional_id": "", "producer_id": 1, "producer_epoch": 0}
+        for broker_id in cluster.broker_ids:
+            asking = await cluster.connect(broker_id, member.seam)
+            ended = await asking.ask(ApiKey.END_TXN, 5, **producer, committed=True)
+            assert ended.error_code == ErrorCode.INVALID_REQUEST
+            offsets = await asking.ask(ApiKey.ADD_OFFSETS_TO_TXN, 4, **producer, group_id="g")
+            assert offsets.error_code == ErrorCode.INVALID_REQUEST
+            for version, verify in ((3, False), (5, False), (5, True)):
+                topics = [{"name": "orders", "partitions": [0]}]
+                transaction = {**producer, "verify_only": verify, "topics": topics}
+                added = await asking.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, transactions=[transaction])
+                assert error_of(added) is ErrorCode.INVALID_REQUEST
 
     run(test)
 
