@@ -6,7 +6,8 @@ still completes the producer's last transaction, a question that adds partitions
 
 Invariants: each question is answered once. At most one question per transactional id waits for each broker. A later
 question of the same producer joins the waiting one, so that batches that a client has pipelined are appended in their
-order. A question with a newer epoch displaces the waiting one.
+order. For the same reason a later addition joins one that waits for its repetition, and an answer also applies to a
+waiting addition of the same partitions. A question with a newer epoch displaces the waiting one.
 Source: KIP-890, AddPartitionsToTxnRequest 4 to 5, Kafka's AddPartitionsToTxnManager.
 """
 
@@ -109,12 +110,18 @@ class PartitionEnrolment:
         self._send = send
         self._ask_here = ask_here
         self._queues: dict[int, CoordinatorQueue] = {}
+        self._asleep: dict[str, Question] = {}
+        """Transactional id → the question that waits for its next try."""
 
     def ask(self, request: EnrolmentRequest, answered: OnEnrolled) -> None:
         """Call `answered` with the error code of each partition, now or later."""
         self._ask(Question(request, answered, self._loop.clock.monotonic_ms()))
 
     def _ask(self, question: Question) -> None:
+        asleep = self._asleep.get(question.request.transactional_id)
+        if asleep is not None and asleep.is_joined_by(question):
+            asleep.join(question)
+            return
         broker_id = self._coordinator_of(question.request.transactional_id)
         if broker_id == NO_LEADER:
             question.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -136,7 +143,7 @@ class PartitionEnrolment:
 
         def on_reply(reply: ErrorReply | VerifyReply) -> None:
             queue.asked.discard(name)
-            self._answered(question, _errors_here(question, reply))
+            self._answered(queue, question, _errors_here(question, reply))
             following = queue.waiting.get(name)
             if following is not None and name not in queue.asked:
                 del queue.waiting[name]
@@ -165,24 +172,36 @@ class PartitionEnrolment:
             top_level = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(int(response.error_code))
             for question in asked:
                 if top_level is ErrorCode.NONE and found is not None:
-                    self._answered(question, found.get(question.request.transactional_id, {}))
+                    self._answered(queue, question, found.get(question.request.transactional_id, {}))
                 else:
-                    self._answered(question, dict.fromkeys(question.request.partitions, top_level))
+                    self._answered(queue, question, dict.fromkeys(question.request.partitions, top_level))
             self._send_next(broker_id, queue)
 
         self._send(broker_id, KEY, VERSION, _request(asked), on_outcome)
 
-    def _answered(self, question: Question, errors: EnrolmentErrors) -> None:
-        """Answer a question, or repeat it soon if the coordinator still completes the producer's last transaction."""
+    def _answered(self, queue: CoordinatorQueue, question: Question, errors: EnrolmentErrors) -> None:
+        """Answer a question, or repeat it soon if the coordinator still completes the producer's last transaction. An
+        answer also applies to a waiting question that adds the same partitions, and a repetition includes it."""
+        name = question.request.transactional_id
         is_busy = question.adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
         left_ms = question.began_ms + self._retry_ms_max - self._loop.clock.monotonic_ms()
         if is_busy and left_ms >= self._retry_ms:
+            if name in queue.waiting and question.is_joined_by(queue.waiting[name]):
+                question.join(queue.waiting.pop(name))
+            self._asleep[name] = question
             self._loop.start_task(self._ask_again, question)
-        else:
-            question.answer(errors)
+            return
+        question.answer(errors)
+        following = queue.waiting.get(name)
+        if following is None or not question.adds or not question.is_joined_by(following):
+            return
+        if all(errors.get(one) is ErrorCode.NONE for one in following.request.partitions):
+            queue.waiting.pop(name).answer(errors)
 
     async def _ask_again(self, question: Question) -> None:
         await self._loop.clock.sleep_ms(self._retry_ms)
+        if self._asleep.get(question.request.transactional_id) is question:
+            del self._asleep[question.request.transactional_id]
         self._ask(question)
         self._loop.request_pass()
 

@@ -181,6 +181,41 @@ def test_a_verification_without_a_known_coordinator_gets_coordinator_not_availab
     asking(-1, test)
 
 
+def test_an_added_partition_is_also_confirmed_to_the_producers_question_that_waits_for_the_same_partition() -> None:
+    """Otherwise a third batch, which finds the transaction open and needs no question, overtakes the second one."""
+
+    async def test(stage: PartStage, asks: Asking) -> None:
+        asks.ask(A, adds=True)
+        asks.ask(A, adds=True)
+        asks.answer()
+        assert asks.answers == [{A: ErrorCode.NONE}] * 2
+        assert not asks.sent
+
+    asking(2, test)
+
+
+@pytest.mark.parametrize(
+    ("later", "options", "error"),
+    [
+        (B, {"adds": True}, ErrorCode.NONE),
+        (A, {"adds": True, "epoch": 1}, ErrorCode.NONE),
+        (A, {"adds": True}, ErrorCode.PRODUCER_FENCED),
+        (A, {"adds": False}, ErrorCode.NONE),
+    ],
+)
+def test_a_waiting_question_about_anything_that_was_not_just_added_is_sent_to_the_coordinator(
+    later: tuple[str, int], options: dict[str, Any], error: ErrorCode
+) -> None:
+    async def test(stage: PartStage, asks: Asking) -> None:
+        asks.ask(A, adds=options["adds"])
+        asks.ask(later, **options)
+        asks.answer(error)
+        assert asks.answers == [{A: error}]
+        assert asks.names() == [["a"]]
+
+    asking(2, test)
+
+
 # this broker is the coordinator
 
 
@@ -226,6 +261,37 @@ def test_adding_partitions_is_retried_while_the_last_transaction_is_being_comple
         await stage.world.sleep_ms(2)
         asks.answer()
         assert asks.answers == [{A: ErrorCode.NONE}]
+
+    asking(2, test)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_producers_later_addition_is_not_sent_before_its_addition_that_waits_for_a_retry(is_early: bool) -> None:
+    async def test(stage: PartStage, asks: Asking) -> None:
+        asks.ask(A, adds=True)
+        if is_early:
+            asks.ask(B, adds=True)
+        asks.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if not is_early:
+            asks.ask(B, adds=True)
+        assert not asks.sent
+        asks.ask(A, name="other", adds=True)
+        assert asks.names() == [["other"]]
+        asks.answer()
+        await stage.world.sleep_ms(21)
+        assert list(asks.sent[0][1].transactions[0].topics[0].partitions) == [0, 1]
+        asks.answer()
+        assert asks.answers[1:] == [{A: ErrorCode.NONE}, {B: ErrorCode.NONE}]
+
+    asking(2, test)
+
+
+def test_an_addition_with_a_newer_epoch_does_not_wait_for_the_retry_of_an_older_one() -> None:
+    async def test(stage: PartStage, asks: Asking) -> None:
+        asks.ask(A, adds=True)
+        asks.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        asks.ask(A, epoch=1, adds=True)
+        assert asks.sent[0][1].transactions[0].producer_epoch == 1
 
     asking(2, test)
 
