@@ -4,7 +4,8 @@ Readers of committed records cannot pass the start of a hanging transaction. A t
 answers, obtained one after the other, agree:
 
 1. The leader of the partition reports the transaction as open.
-2. No coordinator has a transaction of its producer id with this partition.
+2. No coordinator has a transaction of its producer id with this partition. Coordinators are asked twice, because a
+   transactional id that moves between brokers may be missing from one list of all brokers.
 3. The leader still reports it as open.
 
 A partition is part of a transaction at the coordinator before its first record is written, and until its marker is
@@ -77,14 +78,21 @@ async def with_coordinators(admin: Admin, opened: Sequence[OpenTransaction]) -> 
     """Return those of the transactions that are still open, with what their coordinators have."""
     if not opened:
         return []
-    listed = await admin.transactions.list(producer_ids=sorted({one.producer.producer_id for one in opened}))
-    described = {one.producer_id: one for one in await admin.transactions.describe(listed)}
+    described = await _describe_producers(admin, opened)
+    if suspects := [one for one in opened if _coordinated(one, described) is None]:
+        described |= await _describe_producers(admin, suspects)
     left = {_place(one) for one in await find_open(admin, sorted({one.partition for one in opened}))}
     return [
         OpenTransaction(one.partition, one.producer, _coordinated(one, described))
         for one in opened
         if _place(one) in left
     ]
+
+
+async def _describe_producers(admin: Admin, opened: Sequence[OpenTransaction]) -> dict[int, TransactionDescription]:
+    """Return what coordinators have of the producers of these transactions, by producer id."""
+    listed = await admin.transactions.list(producer_ids=sorted({one.producer.producer_id for one in opened}))
+    return {one.producer_id: one for one in await admin.transactions.describe(listed)}
 
 
 def _coordinated(

@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-from kraft.client.admin.routing import Router, require_success
+from kraft.client.admin.routing import COORDINATOR_MOVES, Router, require_success
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.batch import ProducerIdentity
@@ -59,7 +59,7 @@ class AbortMarker:
     coordinator_epoch: int | None = None
 
 
-Found = list[TransactionDescription]
+Found = dict[str, TransactionDescription]
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 ANY_DURATION = -1
 FENCED_TIMEOUT_MS = 60_000
@@ -111,24 +111,34 @@ class Transactions:
         return tuple(sorted(found, key=lambda one: one.transactional_id))
 
     async def describe(self, listed: Iterable[TransactionListing]) -> tuple[TransactionDescription, ...]:
-        """Return the descriptions of these transactional ids, by name. An id that was deleted, or that moved to another
-        coordinator during the call, is left out."""
+        """Return the descriptions of these transactional ids, by name. An id that was deleted is left out. An id that
+        moved to another coordinator meanwhile is described by that one."""
         by_coordinator: dict[int, list[str]] = {}
         for one in listed:
             by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
-        found: Found = []
+        found: Found = {}
         await _each([partial(self._describe_at, broker, ids, found) for broker, ids in by_coordinator.items()])
-        return tuple(sorted(found, key=lambda one: one.transactional_id))
+        return tuple(found[name] for name in sorted(found))
 
     async def _describe_at(self, broker: int, ids: Sequence[str], found: Found) -> None:
         answer = await self._router.ask_node(
             broker, ApiKey.DESCRIBE_TRANSACTIONS, lambda told: ErrorCode.NONE, transactional_ids=ids
         )
+        moved: list[str] = []
         for told in answer.transaction_states:
-            if told.error_code in _GONE:
-                continue
-            require_success(told, f"transactional id {told.transactional_id}")
-            found.append(_read_transaction(broker, told))
+            if told.error_code in COORDINATOR_MOVES:
+                moved.append(str(told.transactional_id))
+            elif told.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                require_success(told, f"transactional id {told.transactional_id}")
+                found[str(told.transactional_id)] = _read_transaction(broker, told)
+        await _each([partial(self._describe_moved, name, found) for name in moved])
+
+    async def _describe_moved(self, transactional_id: str, found: Found) -> None:
+        try:
+            found[transactional_id] = await self.describe_id(transactional_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
 
     async def describe_id(self, transactional_id: str) -> TransactionDescription:
         """Return the description of one transactional id, from its coordinator. Raise KafkaError
@@ -206,9 +216,6 @@ async def _each(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
             nursery.start_soon(attempt, call)
     if failures:
         raise failures[0]
-
-
-_GONE = frozenset({ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR})
 
 
 def _read_transaction(broker: int, told: Any) -> TransactionDescription:

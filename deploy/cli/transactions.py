@@ -227,7 +227,7 @@ def abort(
     """Abort a hanging transaction in one partition. Its records there are never visible to readers of committed
     records. A transaction that has a coordinator is refused: kraft transactions force-terminate ends it."""
 
-    async def work(admin: Admin) -> OpenTransaction:
+    async def check(admin: Admin) -> OpenTransaction:
         from kraft.client.admin.hanging import with_coordinators
 
         opened = await _open_at(admin, topic, start_offset)
@@ -242,11 +242,15 @@ def abort(
             )
         return opened
 
-    opened = connection.run(work)
+    async def check_and_abort(admin: Admin) -> None:
+        # checked again: a coordinator may have got the transaction while the user was asked
+        await admin.transactions.abort((await check(admin)).marker)
+
+    opened = connection.run(check)
     producer_id, epoch = opened.producer.producer_id, opened.producer.producer_epoch
     text = f"transaction of producer {producer_id} (epoch {epoch}) in {opened.partition[0]}-{opened.partition[1]}"
     confirm(f"abort the {text} from offset {start_offset} on?", is_confirmed=yes)
-    connection.run(lambda admin: admin.transactions.abort(opened.marker))
+    connection.run(check_and_abort)
     if as_json:
         name, index = opened.partition
         print_json({"topic": name, "partition": index, "producer_id": producer_id, "aborted": True})

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
 from kraft.client import KafkaError, Producer, ProducerFenced
 from kraft.client.admin import AbortMarker, Admin
@@ -238,6 +239,7 @@ def test_a_transaction_that_ends_during_the_search_is_not_hanging(monkeypatch: p
             listed = Transactions.list
 
             async def list_after_the_end(transactions: Transactions, **filters: object) -> object:
+                monkeypatch.setattr(Transactions, "list", listed)
                 await producer.commit_transaction()
                 await until_stable(stage)
                 return await listed(transactions, **filters)  # type: ignore[arg-type]
@@ -246,6 +248,45 @@ def test_a_transaction_that_ends_during_the_search_is_not_hanging(monkeypatch: p
             assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == []
 
     at_level(V2, test)
+
+
+async def move_coordinator(stage: Stage, admin: Admin) -> None:
+    """Move the only partition of __transaction_state to another broker, and wait until that broker has loaded it."""
+    before = (await admin.transactions.describe_id(ID)).coordinator
+    (other,) = (one for one in stage.cluster.broker_ids if one != before)
+    await admin.partitions.reassign({("__transaction_state", 0): [other]})
+    with trio.fail_after(20):
+        while (await admin.transactions.describe_id(ID)).coordinator != other:
+            await stage.world.sleep_ms(50)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_transaction_whose_coordinator_moves_during_the_search_is_not_hanging(
+    monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    """The first list has the transaction with its earlier coordinator, or does not have it."""
+    from kraft.client.admin.transactions import Transactions
+
+    async def test(stage: Stage) -> None:
+        async with admin_of(stage) as admin, stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+            real = Transactions.list
+
+            async def list_before_the_move(transactions: Transactions, **filters: object) -> object:
+                monkeypatch.setattr(Transactions, "list", real)
+                listed = await real(transactions, **filters)  # type: ignore[arg-type]
+                await move_coordinator(stage, admin)
+                return listed if is_listed else ()
+
+            monkeypatch.setattr(Transactions, "list", list_before_the_move)
+            assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == []
+            assert Transactions.list is real
+            await producer.commit_transaction()
+        await until_stable(stage)
+        assert await committed(stage) == [b"1"]
+
+    at_level(V2, test, combined=0, controllers=1, brokers=2, transaction_state_log_num_partitions="1")
 
 
 def test_an_open_transaction_of_another_partition_does_not_hide_a_hanging_one() -> None:

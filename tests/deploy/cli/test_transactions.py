@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 from unittest.mock import ANY
 
 import pytest
 import trio
 from confluent_kafka import KafkaException, Producer
 
+from kraft.deploy.cli import transactions
 from tests.deploy.cli.hanging_transaction import leave_hanging
 from tests.stages.kraft_command import Command
 
@@ -131,6 +133,24 @@ def test_a_hanging_transaction_is_found_and_aborted(up: Command) -> None:
     assert up.run("consume", "hung", "--isolation", "read_committed") == "before\nafter\n"
     assert up.json("transactions", "find-hanging", "--older-than", "0s") == []
     assert "open transactions start at: none" in up.run(*abort, str(start), "--yes", code=4)
+
+
+def test_abort_checks_the_transaction_again_after_the_confirmation(up: Command) -> None:
+    """While the user is asked, the transaction is aborted by another command."""
+    up.run("topics", "create", "asked", "--partitions", "1")
+    off = "transaction.partition.verification.enable=false"
+    up.run("configs", "alter", "--broker", "all", "--set", off)
+    start = trio.run(lambda: leave_hanging(up.json("status")["bootstrap"], "asked", 0, LOST))
+    up.run("configs", "alter", "--broker", "all", "--delete", off.partition("=")[0])
+    abort = ("transactions", "abort", "asked:0", "--start-offset", str(start))
+
+    def confirm(question: str, *, is_confirmed: bool) -> None:
+        if not is_confirmed:
+            up.run(*abort, "--yes")
+
+    with mock.patch.object(transactions, "confirm", confirm):
+        said = up.run(*abort, code=4)
+    assert "open transactions start at: none" in said
 
 
 def test_abort_refuses_a_transaction_that_its_coordinator_knows(up: Command) -> None:
