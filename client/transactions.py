@@ -195,9 +195,9 @@ class ProducerTransactions:
         With `aborts_itself`, it is aborted at once, and TransactionAborted is raised after that. Raise
         CommitOutcomeUnknown after `max.block.ms`."""
         self._require_confirmed(Outcome.COMMITTED)
-        machine = self.machine
+        result = self.machine.result
         if not self._is_repeated(Outcome.COMMITTED):
-            machine.commit(aborts_itself=aborts_itself)
+            self.machine.commit(aborts_itself=aborts_itself)
             self._accumulator.close_waiting()
             self._apply()
         try:
@@ -205,8 +205,8 @@ class ProducerTransactions:
         except TimedOut:
             text = f"the commit did not finish within max.block.ms={self._config.max_block_ms}; call it again"
             raise CommitOutcomeUnknown(ErrorCode.REQUEST_TIMED_OUT, text) from None
-        if machine.outcome is Outcome.ABORTED:
-            error = machine.error or KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "it was aborted")
+        if result.outcome is Outcome.ABORTED:
+            error = result.error or KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "it was aborted")
             raise TransactionAborted(error.code, f"the transaction was aborted: {error.message}") from error
 
     async def abort(self) -> None:
@@ -225,17 +225,18 @@ class ProducerTransactions:
     async def _wait_end(self, call: Outcome, failed: tuple[ProducerTransactionState, ...]) -> None:
         """Wait until the transaction has ended. Raise the machine's error if it reaches one of the `failed` states
         instead, and TimedOut after `max.block.ms`."""
-        machine = self.machine
-        self._interrupted = (call, machine.number)  # until the wait below has ended
+        machine, result = self.machine, self.machine.result
+        waited = self._interrupted = (call, machine.number)  # until the wait below has ended
         try:
             await self._until(
-                lambda: machine.outcome is not None or machine.state in failed, "the transaction did not end"
+                lambda: result.outcome is not None or machine.state in failed, "the transaction did not end"
             )
         except TimedOut:
             self._unconfirmed = call
             raise
-        self._unconfirmed = self._interrupted = None
-        if machine.outcome is None:
+        if self._interrupted == waited:  # another task may already wait for the end of the next transaction
+            self._unconfirmed = self._interrupted = None
+        if result.outcome is None:
             machine.require_not_failed()
 
     def abort_nowait(self) -> None:

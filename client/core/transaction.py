@@ -73,6 +73,15 @@ class PendingOffsets:
     is_done: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class TransactionResult:
+    """The result of one transaction. `outcome` is None while it is open. `error` is why it must be aborted or was
+    aborted, or why the producer can only be closed; None without an error."""
+
+    outcome: Outcome | None = None
+    error: KafkaError | None = None
+
+
 class TransactionMachine:
     """State of a transactional producer and of its current transaction. `pause_ms(failures)` returns the backoff in ms
     after this number of consecutive failures."""
@@ -83,11 +92,8 @@ class TransactionMachine:
         self.identity = NO_IDENTITY
         self.is_v2 = False
         """Whether the current transaction uses the protocol of transaction.version 2."""
-        self.error: KafkaError | None = None
-        """The error because of which the transaction must be aborted or was aborted, or because of which the producer
-        can only be closed. None without an error."""
-        self.outcome: Outcome | None = None
-        """The result of the newest transaction; None while it is open."""
+        self.result = TransactionResult()
+        """The result of the newest transaction. Each transaction has its own, so that a task may wait for it."""
         self.number = 0
         """Number of transactions that this producer has begun."""
         self.retry_at_ms = 0
@@ -107,6 +113,14 @@ class TransactionMachine:
         self._must_bump = False
         self._aborts_itself = False
 
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.result.outcome
+
+    @property
+    def error(self) -> KafkaError | None:
+        return self.result.error
+
     def _enter(self, state: S) -> None:
         if self.state not in PREDECESSORS[state]:
             raise AssertionError(f"{state.name} cannot follow {self.state.name}")
@@ -124,7 +138,7 @@ class TransactionMachine:
         self._require(S.READY, "begin a transaction")
         self._enter(S.IN_TRANSACTION)
         self.number += 1
-        self.error = self.outcome = None
+        self.result = TransactionResult()
         self._aborts_itself = False
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
@@ -211,13 +225,13 @@ class TransactionMachine:
         """Store an error in the open transaction, so that it can only be aborted."""
         if self.state not in SENDING:
             return
-        self.error = AbortableTransactionError(code, text)
+        self.result.error = AbortableTransactionError(code, text)
         self.require_bump()
         self._offsets.clear()
         self._enter(S.ABORTING if self._aborts_itself else S.ABORTABLE_ERROR)
 
     def _fail(self, code: ErrorCode, text: str) -> None:
-        self.error = fatal_error(code, text)
+        self.result.error = fatal_error(code, text)
         self._enter(S.FATAL_ERROR)
 
     # requests
@@ -376,7 +390,7 @@ class TransactionMachine:
     def _ended(self, identity: ProducerIdentity | None, is_v2_finalized: bool) -> None:
         """Finish the transaction, which is now committed or aborted. Request the next producer epoch if the next
         transaction needs one."""
-        self.outcome = Outcome.COMMITTED if self.state is S.COMMITTING else Outcome.ABORTED
+        self.result.outcome = Outcome.COMMITTED if self.state is S.COMMITTING else Outcome.ABORTED
         self._wanted.clear()
         self._added.clear()
         self._offsets.clear()

@@ -326,6 +326,28 @@ def test_after_a_commit_that_timed_out_only_commit_transaction_is_accepted(level
     at_level(level, test)
 
 
+@LEVELS
+def test_a_commit_returns_its_own_outcome_although_another_task_has_begun_the_next_transaction(level: int) -> None:
+    """One task waits for the end of its commit while another waits in begin_transaction, and then aborts. Either of the
+    two tasks may run first."""
+
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            for number in range(8):
+                await producer.begin_transaction()
+                await producer.send("orders", b"%d" % number, partition=0)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(producer.commit_transaction)
+                    while machine(producer).state is not ProducerTransactionState.COMMITTING:
+                        await trio.lowlevel.checkpoint()
+                    await producer.begin_transaction()
+                    await producer.abort_transaction()
+            await until_stable(stage)
+            assert await committed(stage) == [b"%d" % number for number in range(8)]
+
+    at_level(level, test)
+
+
 def test_begin_transaction_times_out_while_the_transaction_coordinator_is_loading() -> None:
     async def test(stage: Stage) -> None:
         stage.fault(
