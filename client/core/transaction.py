@@ -215,6 +215,8 @@ class TransactionMachine:
                 self._fail(failure.code, failure.message)
             else:
                 self.fail_transaction(failure.code, f"a batch failed: {failure.message}")
+        elif self.state is S.ABORTING:
+            self.require_bump()  # the sequence of its partition has a gap
 
     def require_bump(self) -> None:
         """Request the next producer epoch after this transaction, because brokers may lack a sequence number that was

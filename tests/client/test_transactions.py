@@ -174,6 +174,31 @@ def test_a_failed_batch_aborts_its_transaction_block_and_the_next_transaction_su
 
 
 @LEVELS
+def test_a_batch_that_is_rejected_during_an_abort_does_not_block_its_partition_in_the_next_transaction(
+    level: int,
+) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+            rule = {"api_key": ApiKey.PRODUCE, "action": ReplyAction.ERROR, "error": ErrorCode.INVALID_RECORD}
+            stage.fault(**rule, times=1)
+            rejected = await producer.enqueue("orders", b"2", partition=0)
+            (batch,) = producer._accumulator.pending()
+            while not batch.attempts:
+                await trio.lowlevel.checkpoint()
+            assert rejected.outcome is None, "the batch is in flight"
+            await producer.abort_transaction()
+            assert isinstance(rejected.outcome, DeliveryFailed)
+            async with producer.transaction():
+                await producer.send("orders", b"3", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"3"]
+
+    at_level(level, test)
+
+
+@LEVELS
 def test_a_transaction_with_a_failed_batch_can_only_be_aborted(level: int) -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:

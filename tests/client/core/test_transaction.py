@@ -369,9 +369,12 @@ def test_a_produce_error_fails_the_transaction_or_the_producer_depending_on_its_
     assert talk.machine.state is expected
 
 
+@LEVELS
 @pytest.mark.parametrize("state", [S.READY, S.ABORTING, S.ABORTABLE_ERROR, S.FATAL_ERROR])
-def test_a_failed_batch_has_no_effect_on_a_transaction_that_is_not_open_or_committing(state: S) -> None:
-    talk = in_state(state, is_v2=True)
+def test_a_failed_batch_does_not_change_the_state_unless_the_transaction_is_open_or_committing(
+    is_v2: bool, state: S
+) -> None:
+    talk = in_state(state, is_v2)
     talk.machine.batch_failed(failure(ErrorCode.PRODUCER_FENCED))
     assert talk.machine.state is state
 
@@ -512,6 +515,15 @@ def test_an_abort_that_drops_batches_sent_before_is_followed_by_a_request_for_th
     talk = in_transaction(False, A)
     talk.machine.abort()
     talk.machine.require_bump()
+    assert talk.run() == [EndTransaction(FIRST, False, 4), InitProducerId(FIRST)]
+
+
+def test_an_abort_during_which_a_batch_is_rejected_is_followed_by_a_request_for_the_next_epoch() -> None:
+    talk = in_state(S.ABORTING, is_v2=False)
+    talk.is_drained = False
+    assert talk.run() == []
+    talk.machine.batch_failed(failure(ErrorCode.INVALID_RECORD))
+    talk.is_drained = True
     assert talk.run() == [EndTransaction(FIRST, False, 4), InitProducerId(FIRST)]
 
 
