@@ -26,6 +26,7 @@ from kraft.client.core.topology import BrokerEndpoint
 from kraft.client.core.transaction_errors import (
     FATAL_PRODUCE_ERRORS,
     IN_DOUBT,
+    REFUSED,
     AbortableTransactionError,
     CoordinatorReaction,
     fatal_error,
@@ -110,6 +111,8 @@ class TransactionMachine:
         self._offsets: deque[PendingOffsets] = deque()
         self._has_begun = False
         """Whether the coordinator may have partitions or offsets of the current transaction."""
+        self._is_begin_doubtful = False
+        """Whether the coordinator may also have nothing of the current transaction, although `_has_begun` is true."""
         self._must_bump = False
         self._aborts_itself = False
 
@@ -302,9 +305,11 @@ class TransactionMachine:
         transaction.version in the cluster is now 2 or higher."""
         self._outstanding = None
         code = _deciding_code(request, answer)
+        if self._is_begin_doubtful and isinstance(request, EndTransaction) and code is ErrorCode.INVALID_TXN_STATE:
+            code = ErrorCode.NONE  # the coordinator had nothing that the abort could end
         reaction = reaction_to(request.api, code)
         if isinstance(request, AddPartitions | AddOffsets):
-            self._doubtful = self._doubt(request, code, reaction)
+            self._judge_addition(request, code, reaction)
         self._back_off(reaction, now_ms)
         if reaction is CoordinatorReaction.DONE:
             self._succeeded(request, answer, is_v2_finalized)
@@ -317,12 +322,23 @@ class TransactionMachine:
         if isinstance(request, CommitOffsets):
             self._keep_unfinished(request, answer)
 
-    def _doubt(
+    def _judge_addition(
         self, request: AddPartitions | AddOffsets, code: ErrorCode, reaction: CoordinatorReaction
-    ) -> AddPartitions | AddOffsets | None:
-        if reaction in (CoordinatorReaction.DONE, CoordinatorReaction.ABORT, CoordinatorReaction.FATAL):
-            return None
-        return request if code in IN_DOUBT else self._doubtful
+    ) -> None:
+        """Decide whether this addition must be repeated before the transaction ends, because the coordinator may have
+        carried it out. A repeat that is refused does not show what happened to the first request."""
+        is_repeat_refused = self.state is S.ABORTING and code in REFUSED
+        if reaction is CoordinatorReaction.DONE:
+            self._doubtful = None
+            self._is_begin_doubtful = False
+        elif code in IN_DOUBT:
+            self._doubtful = request
+        elif reaction in (CoordinatorReaction.ABORT, CoordinatorReaction.FATAL) or is_repeat_refused:
+            if self._doubtful is not None:
+                self._is_begin_doubtful = self._is_begin_doubtful or not self._has_begun
+                self._has_begun = True
+                self.require_bump()
+            self._doubtful = None
 
     def _back_off(self, reaction: CoordinatorReaction, now_ms: int) -> None:
         self.retry_at_ms = 0
@@ -396,7 +412,7 @@ class TransactionMachine:
         self._wanted.clear()
         self._added.clear()
         self._offsets.clear()
-        self._has_begun = False
+        self._has_begun = self._is_begin_doubtful = False
         is_raised = is_v2_finalized and not self.is_v2
         must_bump = is_raised or (self._must_bump and identity is None)
         self._must_bump = False

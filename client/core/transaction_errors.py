@@ -71,6 +71,10 @@ IN_DOUBT = frozenset(
 """Errors after which the coordinator may have carried out the request, or may still carry it out. The coordinator may
 have moved to another broker."""
 
+REFUSED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""Errors of an addition to a transaction that the coordinator has not carried out. An open transaction repeats it, an
+abort does not: the partition may be deleted."""
+
 _Reactions = Mapping[ErrorCode, CoordinatorReaction]
 _COMMON: _Reactions = MappingProxyType(
     {

@@ -268,6 +268,30 @@ def test_a_lost_add_partitions_or_add_offsets_request_is_repeated_even_before_an
     at_level(V1, test)
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_transaction_can_be_aborted_if_a_topic_is_deleted_while_its_addition_has_no_response(is_done: bool) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("old")
+        async with stage.producer(transactional_id=ID, max_block_ms=5_000) as producer:
+            await producer.begin_transaction()
+            key = ApiKey.ADD_PARTITIONS_TO_TXN
+            stage.fault(api_key=key, action=ReplyAction.CLOSE, after=is_done, client_id=PRODUCER)
+            await producer.enqueue("old", b"1", partition=0)
+            while machine(producer)._doubtful is None:
+                await stage.world.sleep_ms(1)
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("old")
+            for policy in stage.cluster.replies.values():
+                policy.clear()
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("orders", b"2", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"2"]
+
+    at_level(V1, test)
+
+
 @LEVELS
 def test_group_offsets_are_committed_or_dropped_together_with_their_transaction(level: int) -> None:
     async def test(stage: Stage) -> None:

@@ -475,6 +475,42 @@ def test_add_partitions_to_txn_without_a_known_result_is_repeated_before_the_abo
     assert talk.run() == [lost, EndTransaction(FIRST, False, 4)]
 
 
+def after_a_refused_repeat(code: ErrorCode) -> Conversation:
+    """Return a conversation that aborts a transaction. The response to its only AddPartitionsToTxn was lost, and the
+    repeat was refused with this error."""
+    talk = in_transaction(False)
+    talk.machine.add_partition(A)
+    talk.until(AddPartitions)
+    talk.answer(ErrorCode.NETWORK_EXCEPTION)
+    talk.machine.abort()
+    talk.until(AddPartitions)
+    talk.answer(code)
+    talk.asked.clear()
+    return talk
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_an_abort_is_sent_after_the_repeat_of_a_lost_add_partitions_to_txn_was_refused(code: ErrorCode) -> None:
+    talk = after_a_refused_repeat(code)
+    assert talk.run() == [EndTransaction(FIRST, False, 4), InitProducerId(FIRST)]
+    assert talk.machine.outcome is Outcome.ABORTED
+
+
+def test_an_abort_succeeds_if_the_coordinator_has_nothing_because_a_lost_add_partitions_to_txn_was_not_done() -> None:
+    talk = after_a_refused_repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    talk.until(EndTransaction)
+    talk.answer(ErrorCode.INVALID_TXN_STATE)
+    assert talk.machine.outcome is Outcome.ABORTED
+    assert talk.run() == [InitProducerId(FIRST)]
+    talk.machine.begin()
+    talk.machine.add_partition(A)
+    talk.run()
+    talk.machine.abort()
+    talk.until(EndTransaction)
+    talk.answer(ErrorCode.INVALID_TXN_STATE)
+    assert talk.machine.state is S.FATAL_ERROR, "the coordinator has confirmed the addition"
+
+
 def test_a_rejected_add_partitions_to_txn_is_not_repeated_before_the_abort() -> None:
     talk = in_transaction(False)
     talk.machine.add_partition(A)
