@@ -149,23 +149,31 @@ class Producer:
     ) -> Delivery:
         """Queue a record and return its delivery. Wait only for buffer space (`buffer.memory`) and for the topic's
         metadata, at most `max.block.ms` and no longer than `delivery.timeout.ms`. Raise DeliveryFailed after that time,
-        or if the producer is closed. If cancelled, nothing is queued."""
+        or if the producer is closed. After any KafkaError, the open transaction must be aborted. If cancelled, nothing
+        is queued."""
         if self._transactions is not None:
             self._transactions.require_open()
         kept: Headers = tuple(headers) if headers else ()
         size = record_bytes_max(key, value, kept)
-        metadata = self._cluster.topic(topic)
-        if self._credit <= 0 or metadata is None or size > self._size_max or not self._accumulator.has_room(size):
-            metadata = await self._wait(topic, size)
-        if partition is None:
-            chosen = self._choose(topic, metadata) if key is None else partition_for_key(key, len(metadata.partitions))
-        elif 0 <= partition < len(metadata.partitions):
-            chosen = partition
-        else:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic} has partitions 0 to {len(metadata.partitions) - 1}, not {partition}",
-            )
+        try:
+            metadata = self._cluster.topic(topic)
+            if self._credit <= 0 or metadata is None or size > self._size_max or not self._accumulator.has_room(size):
+                metadata = await self._wait(topic, size)
+            if partition is None:
+                chosen = (
+                    self._choose(topic, metadata) if key is None else partition_for_key(key, len(metadata.partitions))
+                )
+            elif 0 <= partition < len(metadata.partitions):
+                chosen = partition
+            else:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic} has partitions 0 to {len(metadata.partitions) - 1}, not {partition}",
+                )
+        except KafkaError as refusal:
+            if self._transactions is not None:
+                self._transactions.record_refused(refusal)
+            raise
         # No checkpoint from here on: queue the record and return its delivery in one step.
         if self._transactions is not None:
             self._transactions.require_open()

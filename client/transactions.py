@@ -141,7 +141,7 @@ class ProducerTransactions:
             self._wake.set()
             self._on_changed()
 
-    # calls from the sender calls from the sender
+    # calls from the producer and its sender
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of this partition may be sent now."""
@@ -158,6 +158,13 @@ class ProducerTransactions:
         AbortableTransactionError if the transaction must be aborted, ProducerFenced or another KafkaError if the
         producer can only be closed."""
         self.machine.require_open()
+
+    def record_refused(self, refusal: KafkaError) -> None:
+        """Fail the open transaction, because a record was not queued. A transaction that is already committing never
+        had this record."""
+        if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
+            self.machine.fail_transaction(refusal.code, f"a record was refused: {refusal.message}")
+            self._apply()
 
     def batch_failed(self, failure: DeliveryFailed) -> None:
         """Fail the transaction or the producer, because a batch was not delivered or its outcome is unknown."""

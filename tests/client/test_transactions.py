@@ -174,6 +174,43 @@ def test_a_failed_batch_aborts_its_transaction_block_and_the_next_transaction_su
 
 
 @LEVELS
+@pytest.mark.parametrize("reason", ["too large", "unknown topic", "unknown partition", "no room"])
+def test_a_transaction_with_a_record_that_the_producer_does_not_accept_can_only_be_aborted(
+    level: int, reason: str
+) -> None:
+    async def test(stage: Stage) -> None:
+        limits = {"max_request_size": 2_000, "buffer_memory": 3_000, "max_block_ms": 500}
+        async with stage.producer(transactional_id=ID, **limits) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+            topic = "missing" if reason == "unknown topic" else "orders"
+            if reason == "no room":
+                stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DELAY, delay_ms=2_000, times=1)
+                await producer.enqueue("orders", bytes(1_800), partition=0)
+            with pytest.raises(KafkaError) as refused:
+                value = bytes({"too large": 3_000, "no room": 1_800}.get(reason, 1))
+                await producer.enqueue(topic, value, partition=9 if reason == "unknown partition" else 0)
+            for _ in range(2):
+                with pytest.raises(AbortableTransactionError) as raised:
+                    await producer.commit_transaction()
+                assert raised.value.code is refused.value.code
+            with pytest.raises(AbortableTransactionError):
+                await producer.enqueue("orders", b"2", partition=0)
+            await stage.world.sleep_ms(2_000)
+            await producer.abort_transaction()
+            with pytest.raises(TransactionAborted):
+                async with producer.transaction():
+                    with pytest.raises(KafkaError):
+                        await producer.enqueue("orders", bytes(3_000), partition=0)
+            async with producer.transaction():
+                await producer.send("orders", b"3", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"3"]
+
+    at_level(level, test, auto_create_topics_enable="false")
+
+
+@LEVELS
 def test_a_batch_that_is_rejected_during_an_abort_does_not_block_its_partition_in_the_next_transaction(
     level: int,
 ) -> None:
