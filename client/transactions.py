@@ -262,10 +262,11 @@ class ProducerTransactions:
         return self.machine.number == number and self.machine.state in states
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit a group's offsets with the transaction. Wait until the group's coordinator has stored them."""
-        entries = {
-            tp: entry if isinstance(entry, CommittedOffset) else CommittedOffset(entry) for tp, entry in offsets.items()
-        }
+        """Commit a group's offsets with the transaction. Wait until the group's coordinator has stored them. Raise
+        TypeError or ValueError for a value that the request cannot have."""
+        if not isinstance(group, GroupMetadata) or not isinstance(group.group_id, str):
+            raise TypeError(f"group_metadata={group!r}: expected consumer.group_metadata() or a group id")
+        entries = {tp: _valid_offset(tp, entry) for tp, entry in offsets.items()}
         machine = self.machine
         pending = machine.add_offsets(group, entries)
         number = machine.number
@@ -313,6 +314,25 @@ class ProducerTransactions:
                 await self._changed.wait()
         if not is_over():
             raise TimedOut(f"{problem} within max.block.ms={self._config.max_block_ms}")
+
+
+def _valid_offset(topic_partition: TopicPartition, given: CommittedOffset | int) -> CommittedOffset:
+    """Return the offset to commit for this partition. Raise TypeError or ValueError if a request cannot have it: the
+    error would appear only in the background task."""
+    entry = given if isinstance(given, CommittedOffset) else CommittedOffset(given)
+    topic, partition = topic_partition
+    if not isinstance(topic, str) or not isinstance(entry.metadata, str):
+        raise TypeError(f"{topic_partition!r}: {entry!r}: expected a topic and metadata of type str")
+    for name, number, first, end in (
+        ("partition", partition, 0, 1 << 31),
+        ("offset", entry.offset, 0, 1 << 63),
+        ("leader_epoch", entry.leader_epoch, -1, 1 << 31),
+    ):
+        if not isinstance(number, int):
+            raise TypeError(f"{topic_partition!r}: {name}={number!r}: expected an integer")
+        if not first <= number < end:
+            raise ValueError(f"{topic_partition!r}: {name}={number}: expected {first} to {end - 1}")
+    return entry
 
 
 class TransactionBlock:

@@ -224,7 +224,7 @@ def test_a_batch_that_is_rejected_during_an_abort_does_not_block_its_partition_i
             (batch,) = producer._accumulator.pending()
             while not batch.attempts:
                 await trio.lowlevel.checkpoint()
-            assert rejected.outcome is None, "the batch is in flight"
+            assert batch.outcome is None, "it is in flight"
             await producer.abort_transaction()
             assert isinstance(rejected.outcome, DeliveryFailed)
             async with producer.transaction():
@@ -387,6 +387,35 @@ def test_sending_offsets_with_an_old_generation_of_the_group_aborts_the_transact
         assert await committed(stage) == [b"2"]
 
     at_level(level, test)
+
+
+WRONG_OFFSETS: dict[str, tuple[dict[object, object], object]] = {
+    "text": ({PLACE: "7"}, TypeError),
+    "fraction": ({PLACE: 1.5}, TypeError),
+    "too large": ({PLACE: 1 << 63}, ValueError),
+    "negative": ({PLACE: -1}, ValueError),
+    "partition": ({("orders", 1 << 31): 7}, ValueError),
+    "topic": ({(None, 0): 7}, TypeError),
+    "leader epoch": ({PLACE: CommittedOffset(7, 1 << 31)}, ValueError),
+    "metadata": ({PLACE: CommittedOffset(7, -1, None)}, TypeError),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", list(WRONG_OFFSETS))
+def test_wrong_group_offsets_are_refused_at_once_and_the_transaction_stays_open(case: str) -> None:
+    offsets, error = WRONG_OFFSETS[case]
+
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer, producer.transaction():
+            with pytest.raises(error):  # type: ignore[call-overload]
+                await producer.send_offsets(offsets, "billing")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="a group id"):
+                await producer.send_offsets({PLACE: 7}, None)  # type: ignore[arg-type]
+            await producer.send_offsets({PLACE: 8}, "billing")
+        async with stage.consumer("member", group_id="billing") as consumer:
+            assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(8)}
+
+    at_level(V2, test)
 
 
 @LEVELS
