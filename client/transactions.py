@@ -80,11 +80,12 @@ class ProducerTransactions:
         """Send requests to coordinators until the task is cancelled."""
         while True:
             self._wake = trio.Event()
-            request = self.machine.next_request(self._clock.monotonic_ms(), is_drained=self._is_drained())
+            now_ms = self._clock.monotonic_ms()
+            request = self.machine.next_request(now_ms, is_drained=self._is_drained())
             self._apply(wakes=False)
             if request is None:
-                left_ms = self.machine.retry_at_ms - self._clock.monotonic_ms()
-                with trio.move_on_after(max(left_ms, 1) / 1000 if self.machine.retry_at_ms else float("inf")):
+                left_ms = self.machine.retry_at_ms - now_ms
+                with trio.move_on_after(left_ms / 1000 if left_ms > 0 else float("inf")):
                     await self._wake.wait()
                 continue
             answer = await self._ask(request)

@@ -529,6 +529,37 @@ def test_a_raised_transaction_version_takes_effect_with_the_producers_next_trans
     at_level(V1, test)
 
 
+def test_a_producer_is_idle_after_an_abort_during_the_backoff_of_a_coordinator_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            stage.fault(api_key=ApiKey.ADD_OFFSETS_TO_TXN, action=ReplyAction.ERROR, error=error)
+            with trio.move_on_after(0.05):
+                await producer.send_offsets({PLACE: 7}, "billing")
+            assert machine(producer).retry_at_ms
+            await producer.abort_transaction()
+            checks = 0
+            check = machine(producer).next_request
+
+            def counted(*arguments: object, **options: object) -> object:
+                nonlocal checks
+                checks += 1
+                return check(*arguments, **options)
+
+            monkeypatch.setattr(machine(producer), "next_request", counted)
+            await stage.world.sleep_ms(5_000)
+            assert checks <= 5, "the background task waits for a call"
+            async with producer.transaction():
+                await producer.send("orders", b"1", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"1"]
+
+    at_level(V1, test)
+
+
 def test_a_fatal_error_of_the_transaction_coordinator_is_raised_by_each_begin_transaction() -> None:
     async def test(stage: Stage) -> None:
         async with stage.producer(transactional_id=ID) as producer:
