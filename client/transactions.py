@@ -204,7 +204,7 @@ class ProducerTransactions:
         CommitOutcomeUnknown after `max.block.ms`."""
         self._require_confirmed(Outcome.COMMITTED)
         result = self.machine.result
-        if not self._is_repeated(Outcome.COMMITTED):
+        if aborts_itself or not self._is_repeated(Outcome.COMMITTED):
             self.machine.commit(aborts_itself=aborts_itself)
             self._accumulator.close_waiting()
             self._apply()
@@ -256,6 +256,12 @@ class ProducerTransactions:
         """Allow other calls although an abort timed out. The background task finishes the abort; the next transaction
         waits for it."""
         self._unconfirmed = None
+
+    def let_abort_itself(self, number: int) -> None:
+        """If the commit of this transaction was cancelled and has not ended, let the background task abort the
+        transaction when something in it fails."""
+        if self.machine.number == number and self.machine.state is ProducerTransactionState.COMMITTING:
+            self.machine.commit(aborts_itself=True)
 
     def is_open(self, number: int) -> bool:
         """Whether this transaction is open and neither its commit nor its abort has started."""
@@ -352,6 +358,7 @@ class TransactionBlock:
     ) -> None:
         transactions = self._transactions
         if not transactions.is_open(self._number):
+            transactions.let_abort_itself(self._number)
             if kind is None:
                 transactions.machine.require_not_failed()
             return  # the code in the block has committed or aborted its transaction

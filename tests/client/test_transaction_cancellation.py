@@ -5,13 +5,17 @@ open, and the producer can continue.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 
-from kraft.client import Producer
+from kraft.client import Producer, TransactionAborted
 from kraft.client.core.transaction_state import ProducerTransactionState
 from kraft.seam import Seam
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyAction
 from tests.stages.clients_in_world import PLACE, Stage, cancelled_at
 from tests.stages.transactions_in_world import ID, LEVELS, V2, at_level, committed, machine, until_stable
 
@@ -116,3 +120,28 @@ def test_a_commit_whose_caller_is_cancelled_still_commits_the_transaction() -> N
         assert await whole_transfers(stage) == [0, 1]
 
     at_level(V2, test)
+
+
+@LEVELS
+@pytest.mark.parametrize("fails_within_block", [True, False])
+def test_a_block_whose_own_commit_was_cancelled_leaves_no_transaction_open_if_a_batch_fails(
+    level: int, fails_within_block: bool
+) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            rule = {"api_key": ApiKey.PRODUCE, "action": ReplyAction.ERROR, "error": ErrorCode.INVALID_RECORD}
+            stage.fault(**rule, times=1)
+            with pytest.raises(TransactionAborted) if fails_within_block else nullcontext():
+                async with producer.transaction():
+                    await producer.enqueue("orders", b"1", partition=0)
+                    assert await cancelled_at(0, producer.commit_transaction)
+                    if fails_within_block:
+                        await stage.world.sleep_ms(500)
+                        assert machine(producer).state is ProducerTransactionState.ABORTABLE_ERROR
+                    else:
+                        assert machine(producer).state is ProducerTransactionState.COMMITTING
+            await transfer(producer, 2)
+        await until_stable(stage)
+        assert await committed(stage) == [b"2"]
+
+    at_level(level, test)
