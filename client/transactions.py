@@ -276,7 +276,7 @@ class ProducerTransactions:
         entries = {tp: _valid_offset(tp, entry) for tp, entry in offsets.items()}
         machine = self.machine
         pending = machine.add_offsets(group, entries)
-        number = machine.number
+        number, result = machine.number, machine.result
         self._apply()
         try:
             await self._until(lambda: pending.is_done or self._is_lost(number), "")
@@ -286,8 +286,8 @@ class ProducerTransactions:
             machine.fail_transaction(ErrorCode.REQUEST_TIMED_OUT, text)
             self._apply()
         if not pending.is_done:
-            if machine.number == number and machine.error is not None:
-                machine.require_open()  # raises the machine's stored error
+            if result.error is not None:
+                raise type(result.error)(result.error.code, result.error.message) from result.error
             text = f"the offsets of group {group.group_id} were not stored before the transaction ended"
             raise AbortableTransactionError(ErrorCode.TRANSACTION_ABORTABLE, text)
 

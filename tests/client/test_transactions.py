@@ -389,6 +389,33 @@ def test_sending_offsets_with_an_old_generation_of_the_group_aborts_the_transact
     at_level(level, test)
 
 
+@LEVELS
+def test_sending_offsets_raises_the_error_of_the_transaction_if_its_block_has_aborted_it_meanwhile(level: int) -> None:
+    """One task waits for the offsets to be stored. Another ends the block, which aborts the transaction because the
+    offsets are refused."""
+
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            errors: list[KafkaError] = []
+
+            async def send_offsets() -> None:
+                with pytest.raises(AbortableTransactionError) as raised:
+                    await producer.send_offsets({PLACE: 7}, "billing")
+                errors.append(raised.value)
+
+            refused = {"action": ReplyAction.ERROR, "error": ErrorCode.ILLEGAL_GENERATION}
+            stage.fault(api_key=ApiKey.TXN_OFFSET_COMMIT, **refused)
+            async with trio.open_nursery() as nursery:
+                with pytest.raises(TransactionAborted):
+                    async with producer.transaction():
+                        nursery.start_soon(send_offsets)
+                        while not machine(producer)._offsets:
+                            await trio.lowlevel.checkpoint()
+            assert [one.code for one in errors] == [ErrorCode.ILLEGAL_GENERATION]
+
+    at_level(level, test)
+
+
 WRONG_OFFSETS: dict[str, tuple[dict[object, object], object]] = {
     "text": ({PLACE: "7"}, TypeError),
     "fraction": ({PLACE: 1.5}, TypeError),
