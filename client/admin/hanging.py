@@ -3,10 +3,10 @@
 Readers of committed records cannot pass the start of a hanging transaction. A transaction is hanging if these three
 answers, obtained one after the other, agree:
 
-1. The leader of the partition reports the transaction as open.
+1. The leader of the partition, or a given broker with a replica of it, reports the transaction as open.
 2. No coordinator has a transaction of its producer id with this partition. Coordinators are asked twice, because a
    transactional id that moves between brokers may be missing from one list of all brokers.
-3. The leader still reports it as open.
+3. The leader reports it as open, now or still.
 
 A partition is part of a transaction at the coordinator before its first record is written, and until its marker is
 committed. So a transaction that ends meanwhile is not open in the third answer.
@@ -46,25 +46,33 @@ class OpenTransaction:
 
 
 async def find_hanging(
-    admin: Admin, partitions: Iterable[TopicPartition], *, now_ms: int, older_than_ms: int = 0
+    admin: Admin,
+    partitions: Iterable[TopicPartition],
+    *,
+    now_ms: int,
+    older_than_ms: int = 0,
+    broker: int | None = None,
 ) -> list[OpenTransaction]:
     """Return the hanging transactions in these partitions whose last record is older than `older_than_ms`, by partition
-    and start. Ages are those of the records' timestamps; with 0 they do not matter."""
+    and start. Ages are those of the records' timestamps; with 0 they do not matter. With `broker`, only transactions
+    that are also open in this broker's replicas; it must have one of each partition."""
     found: list[OpenTransaction] = []
     wanted = sorted(set(partitions))
     for first in range(0, len(wanted), PARTITIONS_PER_REQUEST):
         old = [
             one
-            for one in await find_open(admin, wanted[first : first + PARTITIONS_PER_REQUEST])
+            for one in await find_open(admin, wanted[first : first + PARTITIONS_PER_REQUEST], broker=broker)
             if older_than_ms <= 0 or now_ms - one.producer.last_timestamp_ms > older_than_ms
         ]
         found += [one for one in await with_coordinators(admin, old) if one.coordinated is None]
     return found
 
 
-async def find_open(admin: Admin, partitions: Sequence[TopicPartition]) -> list[OpenTransaction]:
-    """Return all transactions that are open in these partitions according to their leaders."""
-    states = await admin.partitions.producers(partitions)
+async def find_open(
+    admin: Admin, partitions: Sequence[TopicPartition], *, broker: int | None = None
+) -> list[OpenTransaction]:
+    """Return all transactions that are open in these partitions according to their leaders, or to this broker."""
+    states = await admin.partitions.producers(partitions, broker=broker)
     found = [
         OpenTransaction(partition, producer)
         for partition, producers in states.items()

@@ -154,7 +154,11 @@ def find_hanging(
     ] = None,
     broker: Annotated[
         int | None,
-        typer.Option(metavar="ID", help="Only partitions that this broker leads.", autocompletion=complete_broker),
+        typer.Option(
+            metavar="ID",
+            help="Only partitions with a replica on this broker; ask it first, then the leaders.",
+            autocompletion=complete_broker,
+        ),
     ] = None,
     older_than: Annotated[
         str,
@@ -178,9 +182,10 @@ def find_hanging(
             parts = await choose_described(admin, topic)
         else:
             parts = {(part.topic, part.index): part for one in await admin.topics.list() for part in one.partitions}
-        chosen = [tp for tp, part in parts.items() if part.leader is not None and broker in (None, part.leader)]
-        unknown = [f"{name}-{index}" for (name, index), part in parts.items() if part.leader is None]
-        found = await find_hanging(admin, chosen, now_ms=_now_ms(), older_than_ms=older_than_ms)
+        placed = {tp: part for tp, part in parts.items() if broker is None or broker in part.replicas}
+        chosen = [tp for tp, part in placed.items() if part.leader is not None]
+        unknown = [f"{name}-{index}" for (name, index), part in placed.items() if part.leader is None]
+        found = await find_hanging(admin, chosen, now_ms=_now_ms(), older_than_ms=older_than_ms, broker=broker)
         return found, unknown
 
     found, unknown = connection.run(work)
@@ -208,7 +213,7 @@ def find_hanging(
         "age_ms",
     ]
     show(as_json, columns, rows)
-    if unknown and broker is None:
+    if unknown:
         warn(f"kraft: not searched, because they have no leader: {', '.join(unknown)}")
         raise typer.Exit(EXIT_FAILED)
 

@@ -50,7 +50,16 @@ def _find_hanging(options: Options) -> list[str]:
 
 
 def _abort(options: Options) -> list[str]:
-    return ["abort", _partition(options), "--start-offset", options.required("--start-offset"), "--yes"]
+    partition, offset = _partition(options), options.value("--start-offset")
+    epochs = options.values("--producer-id", "--producer-epoch", "--coordinator-epoch")  # not used with an offset
+    if offset is None and epochs:
+        raise ToolError(
+            "--start-offset is missing; find-hanging shows it. The producer's id and epochs are obtained from the "
+            "partition's leader"
+        )
+    if offset is None:
+        raise ToolError("--start-offset is missing; find-hanging shows it")
+    return ["abort", partition, "--start-offset", offset, "--yes"]
 
 
 def _force_terminate(options: Options) -> list[str]:

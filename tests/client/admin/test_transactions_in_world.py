@@ -53,7 +53,9 @@ async def leave_hanging(stage: Stage, *, age_ms: int = 0, index: int = 0) -> int
         base_sequence=0,
         transactional=True,
     )
-    result = await stage.produce("orders", lost, index, version=OLD_PRODUCE, transactional_id="lost")
+    result = await stage.produce(
+        "orders", lost, index, version=OLD_PRODUCE, transactional_id="lost", broker_id=stage.leader("orders")
+    )
     assert result.error_code == ErrorCode.NONE
     return int(result.base_offset)
 
@@ -198,6 +200,22 @@ def test_a_hanging_transaction_is_found_and_its_abort_frees_readers(level: int) 
             assert await find_open(admin, [("orders", 1)]) == []
 
     at_level(level, test, **UNVERIFIED)
+
+
+def test_a_search_for_hanging_transactions_asks_the_given_broker_about_its_replicas() -> None:
+    async def test(stage: Stage) -> None:
+        async with admin_of(stage) as admin:
+            await leave_hanging(stage)
+            (follower,) = (one for one in stage.cluster.broker_ids if one != stage.leader("orders"))
+            (found,) = await find_hanging(admin, [PLACE], now_ms=now_ms(stage), broker=follower)
+            assert (found.partition, found.producer.producer_id) == (PLACE, LOST)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            stage.fault_at(follower, api_key=ApiKey.DESCRIBE_PRODUCERS, action=ReplyAction.ERROR, error=error)
+            with pytest.raises(KafkaError, match=f"at broker {follower}"):
+                await find_hanging(admin, [PLACE], now_ms=now_ms(stage), broker=follower)
+            assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == [found]
+
+    at_level(V2, test, combined=0, controllers=1, brokers=2, **UNVERIFIED)
 
 
 def test_a_hanging_transaction_is_reported_only_if_its_last_record_is_old_enough() -> None:

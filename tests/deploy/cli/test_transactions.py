@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from unittest import mock
 from unittest.mock import ANY
 
@@ -10,7 +12,8 @@ import pytest
 import trio
 from confluent_kafka import KafkaException, Producer
 
-from kraft.deploy.cli import transactions
+from kraft.client.admin import Admin, PartitionDescription
+from kraft.deploy.cli import topics, transactions
 from tests.deploy.cli.hanging_transaction import leave_hanging
 from tests.stages.kraft_command import Command
 
@@ -119,9 +122,8 @@ def test_a_hanging_transaction_is_found_and_aborted(up: Command) -> None:
     assert up.json("transactions", "find-hanging", "hung:1", "--older-than", "30m") == [found | {"age_ms": ANY}]
     assert up.json("transactions", "find-hanging", "hung:0") == []
     assert up.json("transactions", "find-hanging", "--older-than", "2h") == []
-    leader = up.json("partitions", "list", "hung:1")[0]["leader"]
-    assert len(up.json("transactions", "find-hanging", "--broker", str(leader))) == 1
-    assert up.json("transactions", "find-hanging", "--broker", str(3 - leader)) == []
+    for broker in (1, 2):
+        assert len(up.json("transactions", "find-hanging", "--broker", str(broker))) == 1, "both have a replica"
     assert "there is no broker 7" in up.run("transactions", "find-hanging", "--broker", "7", code=4)
 
     abort = ("transactions", "abort", "hung:1", "--start-offset")
@@ -133,6 +135,22 @@ def test_a_hanging_transaction_is_found_and_aborted(up: Command) -> None:
     assert up.run("consume", "hung", "--isolation", "read_committed") == "before\nafter\n"
     assert up.json("transactions", "find-hanging", "--older-than", "0s") == []
     assert "open transactions start at: none" in up.run(*abort, str(start), "--yes", code=4)
+
+
+def test_find_hanging_with_a_broker_searches_only_partitions_with_a_replica_there(up: Command) -> None:
+    """The second partition has no replica on broker 1. The third has one, but no leader."""
+    up.run("topics", "create", "spread", "--replica-assignment", "1,2,1")
+    choose = topics.choose_described
+
+    async def without_a_leader(admin: Admin, wanted: Iterable[str]) -> dict[tuple[str, int], PartitionDescription]:
+        found = await choose(admin, wanted)
+        return found | {("spread", 2): replace(found[("spread", 2)], leader=None)}
+
+    with mock.patch.object(topics, "choose_described", without_a_leader):
+        said = up.run("transactions", "find-hanging", "spread", "--broker", "1", code=1)
+    assert "not searched, because they have no leader: spread-2" in said
+    assert up.json("transactions", "find-hanging", "spread", "--broker", "1") == []
+    up.run("topics", "delete", "spread")
 
 
 def test_abort_checks_the_transaction_again_after_the_confirmation(up: Command) -> None:

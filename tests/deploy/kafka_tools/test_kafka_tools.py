@@ -84,6 +84,10 @@ OURS = "--bootstrap a:1"
             f"transactions abort t:1 --start-offset 9 --yes {OURS}",
         ),
         (
+            f"kafka-transactions {CLUSTER} abort --topic t --partition 1 --start-offset 9 --producer-id 4",
+            f"transactions abort t:1 --start-offset 9 --yes {OURS}",
+        ),
+        (
             f"kafka-transactions {CLUSTER} forceTerminateTransaction --transactionalId p",
             f"transactions force-terminate p --yes {OURS}",
         ),
@@ -132,7 +136,11 @@ def test_a_command_line_of_kafkas_tool_becomes_the_kraft_command_that_does_the_s
         (f"kafka-console-producer --topic t --property parse.headers=true {CLUSTER}", "parse.headers: no counterpart"),
         (f"kafka-transactions {CLUSTER}", "expected exactly one of list"),
         (f"kafka-transactions {CLUSTER} find-hanging --partition 1", "--partition needs --topic"),
-        (f"kafka-transactions {CLUSTER} abort --topic t --partition 1 --producer-id 4", "--start-offset is missing"),
+        (
+            f"kafka-transactions {CLUSTER} abort --topic t --partition 1 --producer-id 4",
+            "find-hanging shows it. The producer's id",
+        ),
+        (f"kafka-transactions {CLUSTER} abort --topic t --partition 1", "--start-offset is missing; find-hanging"),
         ("kafka-dump-log --files a", "use: kraft log --help"),
         ("kafka-acls --list", "unknown tool"),
     ],
