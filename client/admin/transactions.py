@@ -63,7 +63,7 @@ Found = dict[str, TransactionDescription]
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 ANY_DURATION = -1
 FENCED_TIMEOUT_MS = 60_000
-"""Transaction timeout of an id until its next producer sets its own; that of Kafka's producers by default."""
+"""Default transaction timeout of Kafka's producers."""
 FIRST_WITH_DURATION, FIRST_WITH_PATTERN = 1, 2
 """First versions of ListTransactions that have these filters."""
 
@@ -153,21 +153,26 @@ class Transactions:
         require_success(told, f"transactional id {transactional_id}")
         return _read_transaction(broker, told)
 
-    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int = FENCED_TIMEOUT_MS
+    ) -> dict[str, ProducerIdentity]:
         """Fence the producers of these transactional ids: abort their open transactions, and reject all that they send
-        from now on. Return the identity after which each id continues. An id that does not exist yet is created."""
+        from now on. Return the identity after which each id continues. An id that does not exist yet is created. Until
+        the next producer of an id sets its own, `transaction_timeout_ms` applies: at most the brokers'
+        `transaction.max.timeout.ms`."""
         found: dict[str, ProducerIdentity] = {}
-        await _each([partial(self._fence, name, found) for name in dict.fromkeys(transactional_ids)])
+        names = dict.fromkeys(transactional_ids)
+        await _each([partial(self._fence, name, transaction_timeout_ms, found) for name in names])
         return dict(sorted(found.items()))
 
-    async def _fence(self, transactional_id: str, found: dict[str, ProducerIdentity]) -> None:
+    async def _fence(self, transactional_id: str, timeout_ms: int, found: dict[str, ProducerIdentity]) -> None:
         """CONCURRENT_TRANSACTIONS is transient: it is returned until the transaction is aborted."""
         _, answer = await self._router.ask_transaction_coordinator(
             transactional_id,
             ApiKey.INIT_PRODUCER_ID,
             lambda told: told.error_code,
             transactional_id=transactional_id,
-            transaction_timeout=duration(FENCED_TIMEOUT_MS),
+            transaction_timeout=duration(timeout_ms),
             producer_id=-1,
             producer_epoch=-1,
         )

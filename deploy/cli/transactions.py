@@ -294,8 +294,10 @@ def force_terminate(
 
     async def work(admin: Admin) -> list[NameResult[ProducerIdentity]]:
         async def fence(name: str) -> ProducerIdentity:
-            await admin.transactions.describe_id(name)  # a missing id would be created
-            return (await admin.transactions.fence_producers([name]))[name]
+            described = await admin.transactions.describe_id(name)  # a missing id would be created
+            # the brokers may not allow the default timeout
+            timeout_ms = described.timeout_ms
+            return (await admin.transactions.fence_producers([name], transaction_timeout_ms=timeout_ms))[name]
 
         return await attempt_each(list(dict.fromkeys(transactional_id)), fence)
 

@@ -164,6 +164,26 @@ def test_fencing_a_producer_aborts_its_open_transaction(level: int) -> None:
     at_level(level, test)
 
 
+def test_producers_are_fenced_with_a_timeout_that_the_brokers_allow() -> None:
+    async def test(stage: Stage) -> None:
+        timeout_ms = 20_000
+        async with (
+            admin_of(stage) as admin,
+            stage.producer(transactional_id=ID, transaction_timeout_ms=timeout_ms) as producer,
+        ):
+            await producer.init_transactions()
+            with pytest.raises(KafkaError) as refused:
+                await admin.transactions.fence_producers([ID])
+            assert refused.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+            await admin.transactions.fence_producers([ID], transaction_timeout_ms=timeout_ms)
+            with pytest.raises(ProducerFenced):
+                async with producer.transaction():
+                    await producer.send("orders", b"1", partition=0)
+            assert (await admin.transactions.describe_id(ID)).timeout_ms == timeout_ms
+
+    at_level(V2, test, transaction_max_timeout_ms="30000")
+
+
 def test_producers_can_be_described_by_a_follower() -> None:
     async def test(stage: Stage) -> None:
         async with admin_of(stage) as admin, stage.producer(transactional_id=ID) as producer:

@@ -19,10 +19,18 @@ from tests.stages.kraft_command import Command
 
 LOST = 4_242
 HOUR_MS = 3_600_000
+TRANSACTION_TIMEOUT_MS = 45_000
 
 
 def transactional(up: Command, transactional_id: str) -> Producer:
-    producer = Producer({"bootstrap.servers": up.json("status")["bootstrap"], "transactional.id": transactional_id})
+    bootstrap = up.json("status")["bootstrap"]
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        }
+    )
     producer.init_transactions(20)
     return producer
 
@@ -79,7 +87,9 @@ def test_force_terminate_aborts_the_transaction_and_fences_the_producer(up: Comm
     assert "earlier producers are fenced" in up.run("transactions", "force-terminate", "ended-1", "--yes")
     with pytest.raises(KafkaException):
         producer.commit_transaction(20)
-    assert up.json("transactions", "describe", "ended-1")["state"] in ("CompleteAbort", "Empty")
+    described = up.json("transactions", "describe", "ended-1")
+    assert described["state"] in ("CompleteAbort", "Empty")
+    assert described["timeout_ms"] == TRANSACTION_TIMEOUT_MS, "the brokers may not allow a longer one"
     assert up.run("consume", "ended", "--isolation", "read_committed") == ""
 
 
