@@ -20,13 +20,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraft.client.admin.transactions import AbortMarker, TransactionDescription
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.client.admin.admin import Admin
     from kraft.client.admin.values import ProducerState
-    from kraft.client.core.records import TopicPartition
 
 PARTITIONS_PER_REQUEST = 500
+TRANSACTION_STATE = "__transaction_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,13 @@ async def find_open(
 
 
 async def with_coordinators(admin: Admin, opened: Sequence[OpenTransaction]) -> list[OpenTransaction]:
-    """Return those of the transactions that are still open, with what their coordinators have."""
+    """Return those of the transactions that are still open, with what their coordinators have. Raise KafkaError
+    COORDINATOR_NOT_AVAILABLE if a coordinator that may have one of them cannot be asked."""
     if not opened:
         return []
     described = await _describe_producers(admin, opened)
     if suspects := [one for one in opened if _coordinated(one, described) is None]:
+        await _require_coordinators(admin)
         described |= await _describe_producers(admin, suspects)
     left = {_place(one) for one in await find_open(admin, sorted({one.partition for one in opened}))}
     return [
@@ -95,6 +99,15 @@ async def with_coordinators(admin: Admin, opened: Sequence[OpenTransaction]) -> 
         for one in opened
         if _place(one) in left
     ]
+
+
+async def _require_coordinators(admin: Admin) -> None:
+    """Raise KafkaError if a partition of __transaction_state has no leader: no broker lists its transactional ids."""
+    for topic in await admin.topics.describe([TRANSACTION_STATE], skip_unknown=True):
+        lost = ", ".join(str(part.index) for part in topic.partitions if part.leader is None)
+        if lost:
+            text = f"partitions of {TRANSACTION_STATE} without a leader: {lost}; their transactions may seem to hang"
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
 
 async def _describe_producers(admin: Admin, opened: Sequence[OpenTransaction]) -> dict[int, TransactionDescription]:

@@ -327,6 +327,28 @@ def test_a_transaction_whose_coordinator_moves_during_the_search_is_not_hanging(
     at_level(V2, test, combined=0, controllers=1, brokers=2, transaction_state_log_num_partitions="1")
 
 
+def test_no_transaction_is_called_hanging_while_its_coordinator_is_down() -> None:
+    async def test(stage: Stage) -> None:
+        async with admin_of(stage) as admin, stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+            down = (await admin.transactions.describe_id(ID)).coordinator
+            stage.world.kill(stage.cluster.name(down))
+            with trio.fail_after(60):
+                while not any(one.is_fenced for one in (await admin.nodes.cluster()).brokers):
+                    await stage.world.sleep_ms(100)
+            with pytest.raises(KafkaError, match="__transaction_state without a leader: 0") as refused:
+                await find_hanging(admin, [PLACE], now_ms=now_ms(stage))
+            assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            stage.cluster.start(down)
+            await stage.cluster.wait_ready(60_000)
+            await producer.commit_transaction()
+        await until_stable(stage)
+        assert await committed(stage) == [b"1"]
+
+    at_level(V2, test, combined=0, controllers=1, brokers=2, transaction_state_log_num_partitions="1")
+
+
 def test_an_open_transaction_of_another_partition_does_not_hide_a_hanging_one() -> None:
     """The producer id is known, but its transaction does not contain this partition."""
 
