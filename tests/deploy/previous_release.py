@@ -38,7 +38,7 @@ def unpack_previous(target: Path) -> Path:
     if done.returncode:
         pytest.skip(f"the history does not hold the previous release {PREVIOUS}: {done.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(target, filter="tar")
+        archive.extractall(target, **SAFELY)
     (target / "sitecustomize.py").write_text(_REPORT)
     return target
 

@@ -106,7 +106,7 @@ def test_a_rolling_restart_stops_when_another_node_dies_and_the_next_run_continu
         place.cluster.kill(3)
         said = ended(process, NOT_RUNNING)
     assert "start them first: kraft start 3" in said
-    assert "left: 2, 3." in said
+    assert "remaining: 2, 3." in said
     refused = place.kraft.run(*advised(said), code=NOT_RUNNING)
     assert "not all nodes" in refused
     assert 3 in place.start_missing()
