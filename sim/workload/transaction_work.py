@@ -167,8 +167,9 @@ class TransactionWork:
         self.transactions.append(found)
         return found
 
-    def sends(self, transaction: ClientTransaction, value: bytes, place: TopicPartition) -> None:
-        """Record what a producer is about to send."""
+    def queued(self, transaction: ClientTransaction, value: bytes, place: TopicPartition) -> None:
+        """Record that a producer has queued this record; one that it refused is in no transaction. No checkpoint may be
+        between the queueing and this call, so that no reader gets the record before."""
         transaction.records.append((value, place))
         self._owners[value] = transaction
 
@@ -538,14 +539,14 @@ class _TransactionalProducer:
                 value = f"{self._line.transactional_id}/{transaction.number}/{number}".encode()
                 if number:
                     await self._be_late()
-                work.sends(transaction, value, place)
                 await producer.enqueue(place[0], value, partition=place[1])
+                work.queued(transaction, value, place)
             return
         for record in records:
             place = (COPIES, record.partition % PARTITIONS[COPIES])
             value = work.copies(transaction, record)
-            work.sends(transaction, value, place)
             await producer.enqueue(place[0], value, partition=place[1])
+            work.queued(transaction, value, place)
         offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
         if offsets:
             await self._be_late()

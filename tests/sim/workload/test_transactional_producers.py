@@ -17,6 +17,7 @@ from kraft.broker.txn.coordinator import TransactionCoordinator
 from kraft.broker.txn.ending import begin_completion
 from kraft.broker.txn.shard import TransactionShard
 from kraft.broker.txn.step import Markers
+from kraft.client import DeliveryFailed, Producer
 from kraft.client.core.fetched import FetchedBytes
 from kraft.client.transactions import ProducerTransactions
 from kraft.sim.cluster.shape import ClusterShape
@@ -133,6 +134,24 @@ def test_some_drawn_worlds_have_transactions_and_faults_at_each_of_their_steps()
     assert {fault.kind for fault in aimed} == set(KINDS)
     others = [fault for plan in plans if plan not in drawn for fault in plan.faults]
     assert not [fault for fault in others if fault.role in TRANSACTION_ROLES]
+
+
+def test_checks_accept_a_transaction_whose_only_record_the_producer_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction is empty, so its abort sends no request, and the next transaction has the same identity."""
+    original, refused = Producer.enqueue, []
+
+    async def refuse_first(self: Producer, topic: str, value: bytes | None, **settings: Any) -> Any:
+        if not refused:
+            refused.append(value)
+            raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, "no metadata", certain=True)
+        return await original(self, topic, value, **settings)
+
+    monkeypatch.setattr(Producer, "enqueue", refuse_first)
+    run, found = played(at(500, COMMIT_TRANSACTION), at(900, COMMIT_TRANSACTION))
+    assert not found
+    assert refused
+    empty, following = run.transactions.transactions[:2]
+    assert empty.data == following.data
 
 
 # planted bugs
