@@ -72,7 +72,10 @@ RUN_JUDGES: Mapping[str, JudgedInvariant] = MappingProxyType(
         "L6": JudgedInvariant(
             "Replicas become equal up to their ends; no record stays uncommitted while all replicas are in sync.", _RUN
         ),
-        "L7": JudgedInvariant("Each delivery with acks=all ends, with success.", _WORKLOAD),
+        "L7": JudgedInvariant(
+            "Each delivery with acks=all ends, with success; no transactional producer is fenced without a cause.",
+            _WORKLOAD,
+        ),
         "L10": JudgedInvariant("A fresh reader gets each acknowledged record at its acknowledged offset.", _HISTORIES),
         "L11": JudgedInvariant(
             "Records past their retention are deleted at the end.", "sim/workload/retention_work.py"

@@ -31,6 +31,8 @@ from kraft.client import (
 from kraft.client.admin import Admin, ElectionType
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.client.core.transaction import TransactionMachine
+from kraft.client.core.transaction_state import ProducerTransactionState
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.check.transactions.histories import (
     ClientTransaction,
@@ -55,6 +57,7 @@ from kraft.sim.nemesis.plan import (
     TRANSACTORS,
     PlannedOperation,
 )
+from kraft.sim.workload.fencing_causes import FencingCauses
 from kraft.sim.workload.planned_requests import make_requests
 
 TRANSFERS, COPIES = "transfers", "copies"
@@ -348,6 +351,7 @@ class _ProducerLine:
         """Whether the next producer of this id is the last one, after all faults."""
         self.has_succeeded = False
         """Whether the last producer has committed all that it had to."""
+        self.causes = FencingCauses(work.cluster, TRANSACTION_TIMEOUT_MS)
         self._work = work
         self._hosts = TRANSACTORS[2 * number : 2 * number + 2]
         self._starts = 0
@@ -416,6 +420,9 @@ class _TransactionalProducer:
         self._scope = trio.CancelScope()
         self._is_dead = False
         self._consumer: Consumer | None = None
+        self._machine: TransactionMachine | None = None
+        self._begun_ms: int | None = None
+        """Virtual time when the last transaction began; None before the first one."""
 
     def take(self, operation: PlannedOperation) -> None:
         if len(self._operations) < WAITING_MAX:
@@ -436,7 +443,7 @@ class _TransactionalProducer:
             try:
                 await self._live()
             except FAILURES:
-                """Another incarnation follows."""
+                self._report_fatal_error()  # another incarnation follows
             except Exception as problem:  # noqa: BLE001 - told to the report, unless it is that of a revoked host
                 self._report_end(problem)
             except BaseExceptionGroup:
@@ -449,6 +456,17 @@ class _TransactionalProducer:
             name = self._line.transactional_id
             self._work.fail("L7", "a transactional producer came to its end", transactional_id=name, why=repr(problem))
 
+    def _report_fatal_error(self) -> None:
+        """Report that the producer was fenced or has another fatal error, unless there may be a cause."""
+        machine = self._machine
+        if self._is_dead or machine is None or machine.state is not ProducerTransactionState.FATAL_ERROR:
+            return
+        if not self.is_replaced and not self._line.causes.has_any(self._begun_ms):
+            name = self._line.transactional_id
+            identity = (machine.identity.producer_id, machine.identity.producer_epoch)
+            text = "a transactional producer has a fatal error without a cause"
+            self._work.fail("L7", text, transactional_id=name, identity=identity, why=repr(machine.error))
+
     async def _live(self) -> None:
         work, servers = self._work, self._work.cluster.shape.bootstrap_servers
         seam = self._world.node(self._host)
@@ -459,7 +477,10 @@ class _TransactionalProducer:
             seam=seam,
             **SETTINGS,
         ) as producer:
-            await producer.init_transactions()
+            assert producer._transactions is not None
+            self._machine = producer._transactions.machine
+            with self._line.causes.initializing():
+                await producer.init_transactions()
             if self._line.number != COPIER:
                 await (self._write_the_last(producer) if self._line.is_last else self._work_off(producer))
                 return
@@ -487,11 +508,13 @@ class _TransactionalProducer:
                 await self._world.sleep_ms(AGAIN_MS)
 
     async def _write_the_last(self, producer: Producer) -> None:
+        await self._transact(producer, PlannedOperation(0, ABORT_TRANSACTION, amount=LAST_AMOUNT))
         await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION, amount=LAST_AMOUNT))
         self._line.has_succeeded = self._work.transactions[-1].outcome is ReportedOutcome.COMMITTED
 
     async def _copy_the_rest(self, producer: Producer, consumer: Consumer) -> None:
         ends = await consumer.offsets(self._work.inputs)
+        await self._transact(producer, PlannedOperation(0, ABORT_TRANSACTION))
         while any(consumer.position(place) < end for place, end in ends.items()):
             await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION))
         self._line.has_succeeded = True
@@ -500,8 +523,9 @@ class _TransactionalProducer:
         """Write one transaction and end it. An error that only its abort can follow aborts it."""
         records = await self._poll()
         await producer.begin_transaction()
-        assert producer._transactions is not None
-        identity = producer._transactions.machine.identity
+        assert self._machine is not None
+        identity = self._machine.identity
+        self._begun_ms = self._world.now_ns // 1_000_000
         transaction = self._work.begun(self._line.transactional_id, (identity.producer_id, identity.producer_epoch))
         chronicle = self._work.cluster.watch.chronicle
         told = chronicle.begin_operation(self._host, f"{operation.verb} {transaction.number}")

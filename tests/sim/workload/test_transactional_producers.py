@@ -15,6 +15,7 @@ from kraft.broker.txn import coordinator as transaction_coordinator
 from kraft.broker.txn import ending, enrolment, identity
 from kraft.broker.txn.coordinator import TransactionCoordinator
 from kraft.broker.txn.ending import begin_completion
+from kraft.broker.txn.requests import EndReply
 from kraft.broker.txn.shard import TransactionShard
 from kraft.broker.txn.step import Markers
 from kraft.client import DeliveryFailed, Producer
@@ -48,6 +49,8 @@ from kraft.wire.error_codes import ErrorCode
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DURATION_MS = 6_000
 COPIER = PRODUCERS - 1
+FIRST = f"{TRANSACTOR}-0"
+"""Transactional id of the first producer."""
 T_CHECKS = {"T4b", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12"}
 
 
@@ -282,3 +285,32 @@ def test_checks_catch_a_partition_that_a_fenced_producer_writes_to(monkeypatch: 
         monkeypatch.setattr(enrolment, "_conflict", twin)
 
     assert "T4b" in caught(planting, *USUAL, *RARE)
+
+
+def test_checks_catch_a_coordinator_that_fences_each_producer_that_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next producer of the id aborts the transaction, so all outcomes are right."""
+    original = ending._end_current
+
+    def twin(shard: Any, transaction: Any, value: Any, request: Any, ticket: Any, builder: Any) -> None:
+        if request.is_commit:
+            original(shard, transaction, value, request, ticket, builder)
+        else:
+            builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
+
+    assert "L7" in caught(lambda: monkeypatch.setattr(ending, "_end_current", twin), *USUAL)
+
+
+def test_checks_catch_a_coordinator_that_fences_one_producer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another producer of the id takes its place, and the last producers have no error."""
+    original = ending._end_current
+    ends: list[str] = []
+
+    def twin(shard: Any, transaction: Any, *rest: Any) -> None:
+        builder, ticket = rest[-1], rest[-2]
+        ends.append(transaction.transactional_id)
+        if ends.count(FIRST) == 2 and ends[-1] == FIRST:
+            builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
+        else:
+            original(shard, transaction, *rest)
+
+    assert "L7" in caught(lambda: monkeypatch.setattr(ending, "_end_current", twin), *USUAL)
