@@ -101,6 +101,8 @@ LAST_MS_MAX = 60_000
 CLOSED_MS_MAX = TRANSACTION_TIMEOUT_MS + 20_000
 """Maximum time from the end of all producers until no transaction is open: the timeout, and time to write markers."""
 READ_MS_MAX = 30_000
+CAUGHT_UP_MS_MAX = 60_000
+"""Maximum time until the reader of the whole run has read everything: the timeout of a request, and time to read."""
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 COPIER = len(TRANSACTORS) // 2 - 1
 """Number of the producer that copies."""
@@ -122,6 +124,8 @@ class TransactionWork:
         self.judged = 0
         """Number of transactions whose history was judged."""
         self._owners: dict[bytes, ClientTransaction] = {}
+        self._whole_run_reader: Consumer | None = None
+        """The reader of the whole run; None before it starts."""
         self._lines = [_ProducerLine(self, number) for number in range(COPIER + 1)]
         self._nursery: trio.Nursery | None = None
 
@@ -199,6 +203,7 @@ class TransactionWork:
             bootstrap_servers=self.cluster.shape.bootstrap_servers, isolation_level="read_committed", seam=seam
         ) as consumer:
             await consumer.assign(self.places, at="earliest")
+            self._whole_run_reader = consumer
             while True:
                 try:
                     records = await consumer.poll(timeout_ms=1_000)
@@ -265,6 +270,10 @@ class TransactionWork:
             await self._wait_until_closed("at the end")
         for place, stable, end in self._unstable():
             self.fail("L9", "the last stable offset stays below the high watermark", place, stable=stable, end=end)
+        await self.cluster.wait_until(lambda: not self._unread(), CAUGHT_UP_MS_MAX)
+        for place, position, end in self._unread():
+            text = "the reader of the whole run did not reach the end"
+            self.fail("L7", text, place, position=position, end=end)
 
     async def _wait_until_closed(self, when: str) -> None:
         await self.cluster.wait_until(lambda: not self._still_open(), CLOSED_MS_MAX)
@@ -287,6 +296,23 @@ class TransactionWork:
 
     def _unstable(self) -> list[tuple[TopicPartition, int, int]]:
         """Return (partition, last stable offset, high watermark) where they differ."""
+        return [found for found in self._led() if found[1] < found[2]]
+
+    def _unread(self) -> list[tuple[TopicPartition, int, int]]:
+        """Return (partition, position, last stable offset) of each partition that the reader of the whole run has not
+        read up to its last stable offset; -1 for an offset that is not known."""
+        ends = {place: stable for place, stable, _ in self._led()}
+        found = [(place, self._position(place), ends.get(place, -1)) for place in self.places]
+        return [(place, position, end) for place, position, end in found if position < end or end < 0]
+
+    def _position(self, place: TopicPartition) -> int:
+        try:
+            return -1 if self._whole_run_reader is None else self._whole_run_reader.position(place)
+        except KafkaError:
+            return -1
+
+    def _led(self) -> list[tuple[TopicPartition, int, int]]:
+        """Return (partition, last stable offset, high watermark) of each partition, as its leader has them."""
         found = []
         for topic in self.cluster.image.topics:
             for index, state in topic.partitions():
@@ -294,7 +320,7 @@ class TransactionWork:
                 node = None if observer is None else observer.node.broker
                 partition = None if node is None else node.broker.replicas.find(topic.name, index)
                 log = None if partition is None else partition.log
-                if partition is not None and log is not None and log.last_stable_offset < partition.high_watermark:
+                if partition is not None and log is not None:
                     found.append(((topic.name, index), log.last_stable_offset, partition.high_watermark))
         return found
 

@@ -161,13 +161,16 @@ def _judge_everything(history: TransactionHistory) -> Iterator[TransactionAnomal
 
 
 def _judge_along(history: TransactionHistory) -> Iterator[TransactionAnomaly]:
-    """Check that what was read during the run is the begin of what is read at the end: nothing is skipped, repeated or
-    taken back."""
-    for place, records in sorted(history.along.items()):
-        due = list(history.committed.get(place, ()))[: len(records)]
-        if list(records) != due:
-            at = next((i for i, pair in enumerate(zip(records, due, strict=False)) if pair[0] != pair[1]), len(due))
+    """Check that the reader of the whole run got all that a reader at the end gets: nothing is skipped, repeated, taken
+    back or left out at the end."""
+    for place in sorted({*history.along, *history.committed}):
+        records, due = list(history.along.get(place, ())), list(history.committed.get(place, ()))
+        if records != due:
+            pairs = zip(records, due, strict=False)
+            at = next((i for i, (got, wanted) in enumerate(pairs) if got != wanted), min(len(records), len(due)))
             text = "a reader of committed records skipped or repeated some"
+            if records == due[: len(records)]:
+                text = "a reader of committed records did not get the last ones"
             yield _anomaly("C2", text, place, number=at, read=_shown(records, at), due=_shown(due, at))
 
 

@@ -47,7 +47,7 @@ COPY = transaction(2, COMMITTED, (b"copy of a", COPIES), offsets={ONE: 1})
 LEDGER = ledger_of(e0=True, e1=False, e2=True)
 GOOD = TransactionHistory(
     transactions=[FIRST, SECOND, COPY],
-    along={ONE: [(0, b"a")]},
+    along={ONE: [(0, b"a")], TWO: [(0, b"b")], COPIES: [(0, b"copy of a")]},
     committed={ONE: [(0, b"a")], TWO: [(0, b"b")], COPIES: [(0, b"copy of a")]},
     everything={ONE: [(0, b"a"), (2, b"c")], TWO: [(0, b"b")], COPIES: [(0, b"copy of a")]},
     offsets={ONE: 1, TWO: None},
@@ -68,7 +68,7 @@ def test_the_judge_accepts_an_unknown_commit_with_either_outcome() -> None:
     unsure = transaction(1, UNKNOWN, (b"c", ONE))
     assert found_in(replace(GOOD, transactions=[FIRST, unsure, COPY])) == set()
     both = {ONE: [(0, b"a"), (2, b"c")], TWO: [(0, b"b")], COPIES: [(0, b"copy of a")]}
-    committed = replace(GOOD, transactions=[FIRST, unsure, COPY], committed=both, inputs=frozenset())
+    committed = replace(GOOD, transactions=[FIRST, unsure, COPY], along=both, committed=both, inputs=frozenset())
     assert found_in(committed, ledger_of(e0=True, e1=True, e2=True)) == set()
 
 
@@ -88,7 +88,10 @@ def test_the_judge_accepts_empty_transactions_with_the_identity_of_the_next_one(
         ("T5", {"committed": GOOD.committed | {TWO: []}}),
         ("L10", {"committed": GOOD.committed | {COPIES: []}}),
         ("D10", {"everything": GOOD.everything | {TWO: []}}),
-        ("C2", {"along": {ONE: [(2, b"c")]}}),
+        ("C2", {"along": GOOD.along | {ONE: [(2, b"c")]}}),
+        ("C2", {"along": GOOD.along | {ONE: []}}),
+        ("C2", {"along": {ONE: [(0, b"a")]}}),
+        ("C2", {"along": GOOD.along | {ONE: [(0, b"a"), (2, b"c")]}}),
         ("T11", {"sources": {}}),
         ("T11", {"offsets": {ONE: 0, TWO: None}}),
         ("T11", {"offsets": {ONE: 1, TWO: 1}}),
@@ -107,6 +110,7 @@ def test_the_judge_finds_a_record_that_was_processed_twice() -> None:
     history = replace(
         GOOD,
         transactions=[FIRST, SECOND, COPY, again],
+        along=GOOD.along | {COPIES: [(0, b"copy of a"), (2, b"again a")]},
         committed=GOOD.committed | {COPIES: [(0, b"copy of a"), (2, b"again a")]},
         everything=GOOD.everything | {COPIES: [(0, b"copy of a"), (2, b"again a")]},
         sources={b"copy of a": b"a", b"again a": b"a"},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.api.produce import general_produce
 from kraft.broker.coordinator.marker_sender import CompletionAttempt
@@ -18,7 +19,7 @@ from kraft.broker.txn.ending import begin_completion
 from kraft.broker.txn.requests import EndReply
 from kraft.broker.txn.shard import TransactionShard
 from kraft.broker.txn.step import Markers
-from kraft.client import DeliveryFailed, Producer
+from kraft.client import Consumer, DeliveryFailed, Producer
 from kraft.client.core.fetched import FetchedBytes
 from kraft.client.transactions import ProducerTransactions
 from kraft.sim.cluster.shape import ClusterShape
@@ -141,7 +142,8 @@ def test_some_drawn_worlds_have_transactions_and_faults_at_each_of_their_steps()
 
 def test_checks_accept_a_transaction_whose_only_record_the_producer_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction is empty, so its abort sends no request, and the next transaction has the same identity."""
-    original, refused = Producer.enqueue, []
+    original = Producer.enqueue
+    refused: list[bytes | None] = []
 
     async def refuse_first(self: Producer, topic: str, value: bytes | None, **settings: Any) -> Any:
         if not refused:
@@ -314,3 +316,19 @@ def test_checks_catch_a_coordinator_that_fences_one_producer_once(monkeypatch: p
             original(shard, transaction, *rest)
 
     assert "L7" in caught(lambda: monkeypatch.setattr(ending, "_end_current", twin), *USUAL)
+
+
+def test_checks_catch_a_reader_of_committed_records_that_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Consumer.poll
+    polled: list[object] = []
+
+    async def twin(self: Consumer, **settings: Any) -> Any:
+        if self.config.group_id is not None:
+            return await original(self, **settings)
+        if len(polled) < 5:
+            polled.extend(records := await original(self, **settings))
+            return records
+        await trio.sleep(settings["timeout_ms"] / 1000)
+        return []
+
+    assert {"L7", "C2"} <= caught(lambda: monkeypatch.setattr(Consumer, "poll", twin), *USUAL)
