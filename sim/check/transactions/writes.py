@@ -10,9 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import ProducedBy
-from kraft.sim.check.transactions.feed import BatchName, TransactionalDataCommitted, TransactionalDataWritten
-from kraft.sim.check.transactions.ledger import TransactionLedger
+from kraft.sim.check.observations import ProducedBy, TopicPartition
+from kraft.sim.check.transactions.feed import (
+    BatchName,
+    MarkerCommitted,
+    TransactionalDataCommitted,
+    TransactionalDataWritten,
+)
+from kraft.sim.check.transactions.ledger import Identity, TransactionLedger
 
 
 class _JudgedWhenWritten(Check):
@@ -38,11 +43,15 @@ class _JudgedWhenWritten(Check):
 
     def committed(self, seen: TransactionalDataCommitted) -> None:
         self.count()
-        facts = self._wrong.get(seen.batch)
+        facts = self._wrong.get(seen.batch) or self.judge_committed(seen)
         if facts is not None:
             place, offset, _ = seen.batch
             producer = (seen.producer.producer_id, seen.producer.epoch)
             self.fail(self.text, partition=place, offset=offset, producer=producer, **facts)
+
+    def judge_committed(self, seen: TransactionalDataCommitted) -> dict[str, object] | None:
+        """Return the evidence against this batch from the committed log alone; None if there is none."""
+        return None
 
 
 class DataIsEnrolled(_JudgedWhenWritten):
@@ -53,6 +62,23 @@ class DataIsEnrolled(_JudgedWhenWritten):
     def __init__(self, ledger: TransactionLedger) -> None:
         super().__init__()
         self._ledger = ledger
+        self._marked: dict[tuple[TopicPartition, Identity], int] = {}
+        """(partition, identity of a marker) → lowest offset of a committed marker with it. A marker that is not
+        committed may be lost with its leader, and the next leader may append data of the transaction."""
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {**super().readers(), MarkerCommitted: self.marker_committed}
+
+    def marker_committed(self, seen: MarkerCommitted) -> None:
+        self._marked.setdefault((seen.topic_partition, (seen.marker.producer_id, seen.marker.epoch)), seen.offset)
+
+    def judge_committed(self, seen: TransactionalDataCommitted) -> dict[str, object] | None:
+        place, offset, _ = seen.batch
+        found = self._ledger.by_data.get((seen.producer.producer_id, seen.producer.epoch))
+        if found is None or found.markers is None:
+            return None
+        marker = self._marked.get((place, found.markers), offset)
+        return {"why": "the transaction has its marker", "marker": marker} if marker < offset else None
 
     def judge(self, seen: TransactionalDataWritten, producer: ProducedBy) -> dict[str, object] | None:
         found = self._ledger.by_data.get((producer.producer_id, producer.epoch))

@@ -100,6 +100,11 @@ TRANSACTION_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "T10 by an epoch that a failed write used up": ([sent(0, "a"), *COMPLETE], logged(4, S.EMPTY, 3)),
     "T12": (DECIDED, data(("third", 0), 0, 0)),
     "T12 after the end": (COMPLETE, data(ORDERS, 2, 0)),
+    "T12 after the marker": (ONE_MARKER, data(ORDERS, 2, 0)),
+    "T12 after the second marker, the first of which was lost": (
+        [*DECIDED, marker(ORDERS, 1, 1)[0], LogCut(LEADER, ORDERS, 0, 1), *data(ORDERS, 1, 0)],
+        [*marker(ORDERS, 2, 1), *data(ORDERS, 3, 0)],
+    ),
     "T12 before the begin": (COMPLETE, data(ORDERS, 2, 1)),
 }  # fmt: skip
 """Name that begins with a check's id → (a good history, what makes it bad)."""
