@@ -10,7 +10,7 @@ from kraft.sim.world.chance import NamedRandom, between
 
 PRODUCERS = len(plan.TRANSACTORS) // 2
 PAUSE_MS = (200, 1_600)
-"""Pause between two operations of all transactional producers together."""
+"""Minimum and maximum ms between two operations, of all transactional producers together."""
 PICKS = 1_000
 VERBS = (
     *(plan.COMMIT_TRANSACTION,) * 10,
@@ -20,15 +20,15 @@ VERBS = (
     plan.KILL_PRODUCER,
     *(plan.MOVE_COORDINATOR,) * 2,
 )
-"""Operations, each as often as it is drawn on average."""
+"""Operations to draw from. An operation that occurs n times is drawn n times as often."""
 FAULT_PERIOD_MS = 7_000
-"""Average ms between two faults that wait for a step of two-phase commit."""
+"""Average time in ms between two faults that wait for a step of two-phase commit."""
 KINDS = (plan.KILL, plan.KILL, plan.KILL, plan.POWER_LOSS, plan.CLEAN_STOP, plan.PAUSE)
 DOWN_MS, PAUSED_MS = (100, 3_000), (100, 6_000)
 
 
 def draw_transactions(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
-    """Draw operations at random times, each of one of the producers."""
+    """Draw operations of the transactional producers until `end_ms`, at random times."""
     operations: list[PlannedOperation] = []
     at_ms = between(random, *PAUSE_MS)
     while at_ms < end_ms:
@@ -39,7 +39,8 @@ def draw_transactions(random: NamedRandom, end_ms: int) -> tuple[PlannedOperatio
 
 
 def draw_transaction_faults(random: NamedRandom, duration_ms: int, lane: int) -> Iterator[Fault]:
-    """Draw crashes and pauses of coordinators and of leaders, at each step of two-phase commit."""
+    """Draw crashes and pauses of coordinators and leaders. Each waits for a drawn step of two-phase commit. `lane` is
+    the number of the sequence of faults, in which no two overlap."""
     for at_ms in sorted(random.below(duration_ms) for _ in range(1 + duration_ms // FAULT_PERIOD_MS)):
         kind = KINDS[random.below(len(KINDS))]
         yield Fault(

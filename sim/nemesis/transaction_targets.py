@@ -1,6 +1,6 @@
-"""Finds the coordinators and leaders that are at a certain step of a transaction's two-phase commit.
+"""Finds the nodes that faults wait for: coordinators and leaders at a certain step of a transaction's two-phase commit.
 
-The answers come from the memory of transaction coordinators and from the logs of leaders.
+The state comes from the memory of transaction coordinators and from the logs of leaders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 def step_of(transaction: Transaction) -> str:
-    """Return the role of the coordinator of a transactional id at its present step; "" between transactions."""
+    """Return the role that a coordinator has at the present step of this transactional id; "" if no role fits."""
     value, pending, completion = transaction.value, transaction.pending, transaction.completion
     if pending is not None and pending.value is not None:
         if pending.value.state.is_prepared:
@@ -34,7 +34,7 @@ def step_of(transaction: Transaction) -> str:
 
 
 class TransactionTargets:
-    """The nodes of one cluster that have a role in a transaction now."""
+    """Finder of the nodes of one cluster that have a role in a transaction now."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
@@ -46,13 +46,14 @@ class TransactionTargets:
                 plan.OPEN_LEADER: self._leaders_with_open_transactions,
             }
         )
-        """Role → function that returns the nodes with it, once for each transaction or partition."""
+        """Role → function that returns the nodes with that role. A node occurs once for each of its transactions or
+        partitions in that role."""
 
     def _finder(self, role: str) -> Callable[[], list[int]]:
         return lambda: [node for node, transaction in self._coordinated() if step_of(transaction) == role]
 
     def _coordinated(self) -> Iterator[tuple[int, Transaction]]:
-        """Yield each transactional id with its coordinator's node."""
+        """Yield (node of the coordinator, transactional id's state) for all transactional ids."""
         for node in self._cluster.shape.broker_ids:
             observer = self._cluster.watch.nodes.get(node)
             broker = None if observer is None else observer.node.broker

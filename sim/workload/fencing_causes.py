@@ -14,15 +14,17 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 
 ONE_REQUEST_MS_MAX = 500
-"""Maximum time of an initialization that sent InitProducerId once; a longer one may have repeated the request."""
+"""Maximum time in ms of an initialization that sent InitProducerId once. A longer initialization may have repeated the
+request."""
 LATE_REQUEST_MS_MAX = 30_000
-"""Maximum time after which a coordinator may still carry out a request whose sender has ended or has repeated it."""
+"""Maximum time in ms after which a coordinator may still carry out a request that its sender has abandoned."""
 CLOCKS_MS_MAX = 500
-"""Maximum difference between the time that a transaction has been open and the coordinators' measure of it."""
+"""Maximum difference in ms between two brokers' clocks, if no fault has stepped a clock."""
 
 
 class FencingCauses:
-    """The causes of one transactional id. `timeout_ms` is the timeout of its transactions."""
+    """The causes for fatal errors of the producers of one transactional id. `timeout_ms` is the transactions'
+    timeout."""
 
     def __init__(self, cluster: SimCluster, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -38,8 +40,8 @@ class FencingCauses:
 
     @contextmanager
     def initializing(self) -> Iterator[None]:
-        """Mark the time in which a producer gets its producer id. If it fails, takes long, or another producer begins
-        meanwhile, an InitProducerId may be carried out later."""
+        """Context in which a producer gets its producer id. If that fails, takes long, or another producer begins to do
+        the same meanwhile, an InitProducerId may be carried out later."""
         self._begun += 1
         self._in_progress += 1
         number, begun_ms, has_succeeded = self._begun, self._now_ms(), False

@@ -1,12 +1,12 @@
 """Transactional producers, and readers of what they write.
 
-Two producers write a few records to several partitions in each transaction, and commit or abort. A third one reads the
-committed records of the first two, writes a copy of each, and commits its position in the same transaction. Each
-producer may be replaced by another with the same transactional id while it still runs, may be killed, and may keep a
-transaction open until the coordinator aborts it.
+Two producers write a few records to several partitions in each transaction, and commit or abort it. A third producer
+reads the committed records of the first two, writes a copy of each, and commits its position in the same transaction.
+Each producer may be replaced by another with the same transactional id while it still runs. It may be killed, and it
+may keep a transaction open until the coordinator aborts it.
 
-After the faults the third producer copies what is left. Then no transaction may stay open, and all that clients were
-told and have read is judged (`kraft.sim.check.transactions.histories`).
+After the faults the third producer copies the remaining records. Then no transaction may stay open. The reported
+outcomes and all records that were read are checked as one history (`kraft.sim.check.transactions.histories`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from kraft.sim.workload.planned_requests import make_requests
 
 TRANSFERS, COPIES = "transfers", "copies"
 PARTITIONS: Mapping[str, int] = MappingProxyType({TRANSFERS: 3, COPIES: 2})
-"""Topic of transactions → number of its partitions."""
+"""Topic that the transactions write to → number of its partitions."""
 GROUP = "copiers"
 TRANSACTION_TOPIC, OFFSETS_TOPIC = "__transaction_state", "__consumer_offsets"
 TRANSACTION_TIMEOUT_MS = 6_000
@@ -87,25 +87,27 @@ READING: Mapping[str, Any] = MappingProxyType(
 )
 RECORDS_MAX = 5
 LAST_AMOUNT = 9
-"""Amount of the last transaction of each producer: five records."""
+"""Amount of the last transactions of each producer, which means five records."""
 COPIED_MAX = 40
 POLL_MS = 300
 LATE_MS_MAX = 400
-"""Maximum time for which a replaced producer waits between two requests."""
+"""Maximum time in ms for which a producer that was replaced waits between two calls."""
 WAITING_MAX = 2
-"""Maximum number of operations that wait for one producer; further ones are dropped."""
+"""Maximum number of operations that wait for one producer; further operations are dropped."""
 AGAIN_MS = 100
 STOP_MS_MAX = 40_000
 LAST_MS_MAX = 60_000
-"""Maximum time for the last transactions of one producer."""
+"""Maximum time in ms for the last transactions of one producer."""
 CLOSED_MS_MAX = TRANSACTION_TIMEOUT_MS + 20_000
-"""Maximum time from the end of all producers until no transaction is open: the timeout, and time to write markers."""
+"""Maximum time in ms from the end of all producers until no transaction is open: the timeout, and time to write
+markers."""
 READ_MS_MAX = 30_000
 CAUGHT_UP_MS_MAX = 60_000
-"""Maximum time until the reader of the whole run has read everything: the timeout of a request, and time to read."""
+"""Maximum time in ms until the reader of the whole run has read everything: the timeout of a request, and time to
+read."""
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 COPIER = len(TRANSACTORS) // 2 - 1
-"""Number of the producer that copies."""
+"""Number of the transactional id whose producers copy records."""
 
 
 class TransactionWork:
@@ -119,18 +121,20 @@ class TransactionWork:
         self.inputs = [(TRANSFERS, index) for index in range(PARTITIONS[TRANSFERS])]
         self.places = [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
         self.along: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        """Partition → (offset, value) of each record that the reader of the whole run got."""
         self.offsets_read = 0
-        """Number of committed offsets that were compared with those of committed transactions."""
+        """Number of times that a group's offset was compared with the offsets of committed transactions."""
         self.judged = 0
-        """Number of transactions whose history was judged."""
+        """Number of transactions in the history that was checked."""
         self._owners: dict[bytes, ClientTransaction] = {}
         self._whole_run_reader: Consumer | None = None
-        """The reader of the whole run; None before it starts."""
-        self._lines = [_ProducerLine(self, number) for number in range(COPIER + 1)]
+        """The consumer that reads committed records during the whole run; None before it starts."""
+        self._ids = [_ProducersOfOneId(self, number) for number in range(COPIER + 1)]
         self._nursery: trio.Nursery | None = None
 
     @property
     def ledger(self) -> TransactionLedger:
+        """The transactions in the committed transaction log."""
         return self.cluster.watch.suite.transactions.ledger
 
     @property
@@ -140,6 +144,7 @@ class TransactionWork:
 
     @property
     def aborted(self) -> int:
+        """Number of transactions whose abort was reported."""
         return sum(each.outcome is ReportedOutcome.ABORTED for each in self.transactions)
 
     def fail(self, check: str, text: str, place: TopicPartition | None = None, **evidence: Any) -> None:
@@ -149,19 +154,19 @@ class TransactionWork:
     # work
 
     async def run(self, work: Iterable[PlannedOperation]) -> None:
-        """Carry out the operations of a plan, then keep running until cancelled."""
+        """Let producers carry out the operations of a plan, each at its time. Run until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._read_along)
-            for line in self._lines:
-                self._nursery.start_soon(line.run)
+            for producers in self._ids:
+                self._nursery.start_soon(producers.run)
             every = tuple(work)
             moves = [operation for operation in every if operation.verb == MOVE_COORDINATOR]
             self._nursery.start_soon(make_requests, self.cluster, COORDINATOR_MOVER, moves, self._move_coordinator)
             for operation in every:
                 await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
                 if operation.verb != MOVE_COORDINATOR:
-                    self._lines[operation.target % len(self._lines)].take(operation)
+                    self._ids[operation.target % len(self._ids)].take(operation)
             await trio.sleep_forever()
 
     def start(self, incarnation: _TransactionalProducer) -> None:
@@ -169,19 +174,19 @@ class TransactionWork:
         self._nursery.start_soon(incarnation.live)
 
     def begun(self, transactional_id: str, data: tuple[int, int]) -> ClientTransaction:
-        """Record that a producer has begun a transaction."""
+        """Record that a producer has begun a transaction. `data` is the producer id and epoch of its records."""
         found = ClientTransaction(transactional_id, data, len(self.transactions))
         self.transactions.append(found)
         return found
 
     def queued(self, transaction: ClientTransaction, value: bytes, place: TopicPartition) -> None:
-        """Record that a producer has queued this record; one that it refused is in no transaction. No checkpoint may be
-        between the queueing and this call, so that no reader gets the record before."""
+        """Record that a producer has queued a record with this value. A record that the producer rejected is in no
+        transaction. Call this before the next checkpoint, so that no reader gets the record earlier."""
         transaction.records.append((value, place))
         self._owners[value] = transaction
 
     async def _move_coordinator(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
-        """Let the next replica lead a partition of the transaction log. The request may fail."""
+        """Make another replica the leader of a partition of the transaction log. The requests may fail."""
         topic = cluster.image.topics.get(TRANSACTION_TOPIC)
         if topic is None:
             return
@@ -197,7 +202,7 @@ class TransactionWork:
     # reading
 
     async def _read_along(self) -> None:
-        """Read committed records while they are written. Each must be of a transaction that is committed by then."""
+        """Read committed records while producers write. When a record is read, its transaction must be committed."""
         seam = self.cluster.world.node(COMMITTED_READER)
         async with Consumer(
             bootstrap_servers=self.cluster.shape.bootstrap_servers, isolation_level="read_committed", seam=seam
@@ -214,6 +219,7 @@ class TransactionWork:
                     self._take(record, "the reader")
 
     def _take(self, record: Any, reader: str) -> None:
+        """Check that the transaction of a record that a read_committed reader got is committed (T6)."""
         place = (record.topic, record.partition)
         if reader == "the reader":
             self.along.setdefault(place, []).append((record.offset, record.value))
@@ -224,14 +230,14 @@ class TransactionWork:
             self.fail("T6", text, place, offset=record.offset, value=record.value, data=data)
 
     def copies(self, transaction: ClientTransaction, record: Any) -> bytes:
-        """Return the value of a copy of this record, and check that the record is committed."""
+        """Return the value for a copy of this record. Check that the record's transaction is committed."""
         self._take(record, "the copier")
         value = b"%d of %s" % (transaction.number, record.value)
         self.sources[value] = record.value
         return value
 
     def offset_floors(self) -> dict[TopicPartition, int]:
-        """Return the offsets below which the group cannot be any more, as far as commits were reported."""
+        """Return the minimum of the group's offset for each partition: the highest offset whose commit was reported."""
         known: dict[TopicPartition, int] = {}
         for each in self.transactions:
             if each.outcome is ReportedOutcome.COMMITTED:
@@ -239,7 +245,8 @@ class TransactionWork:
         return known
 
     def offsets_read_back(self, floors: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> None:
-        """Check committed offsets that a client received (T11). `floors` is the result of `offset_floors` before."""
+        """Check the group's offsets that a client received (T11). `floors` is the result of `offset_floors` from before
+        the client's request."""
         due = {(place, end) for each in self.transactions for place, end in each.offsets.items()
                if self.ledger.is_committed(each.data)}  # fmt: skip
         for place, offset in sorted(found.items()):
@@ -253,20 +260,21 @@ class TransactionWork:
     # the end
 
     async def finish(self) -> None:
-        """End all producers, and wait until the coordinators have ended what they left open. Then let a new one of each
-        id commit a transaction; the last one copies what is left."""
+        """End all producers, and wait until the coordinators have ended the open transactions. Then let a new producer
+        of each id abort and commit transactions; the last producer copies the remaining records. At the end wait for
+        the reader of the whole run."""
         if self._nursery is None:
             return
-        for line in self._lines:
-            line.stop()
-        if not await self.cluster.wait_until(lambda: all(line.is_over for line in self._lines), STOP_MS_MAX):
+        for producers in self._ids:
+            producers.stop()
+        if not await self.cluster.wait_until(lambda: all(producers.is_over for producers in self._ids), STOP_MS_MAX):
             self.fail("L7", "a transactional producer did not come to its end")
-            for line in self._lines:
-                line.die()
+            for producers in self._ids:
+                producers.die()
         await self._wait_until_closed("after all faults")
-        for line in self._lines:
-            # the copier finds all records that are due only once their transactions are complete
-            await self._write_the_last(line)
+        for producers in self._ids:
+            # the copying producer, the last one, reads up to the end of the transactions that are complete
+            await self._write_the_last(producers)
             await self._wait_until_closed("at the end")
         for place, stable, end in self._unstable():
             self.fail("L9", "the last stable offset stays below the high watermark", place, stable=stable, end=end)
@@ -280,22 +288,23 @@ class TransactionWork:
         if still_open := self._still_open():
             self.fail("T7", "a transaction stays open", when=when, transactions=still_open)
 
-    async def _write_the_last(self, line: _ProducerLine) -> None:
-        line.is_last = True
-        line.start()
-        if not await self.cluster.wait_until(lambda: line.is_over, LAST_MS_MAX):
-            self.fail("L7", "a transaction after all faults did not end", transactional_id=line.transactional_id)
-            line.die()
-        elif not line.has_succeeded:
-            self.fail("L7", "a transaction after all faults failed", transactional_id=line.transactional_id)
+    async def _write_the_last(self, producers: _ProducersOfOneId) -> None:
+        producers.is_last = True
+        producers.start()
+        if not await self.cluster.wait_until(lambda: producers.is_over, LAST_MS_MAX):
+            self.fail("L7", "a transaction after all faults did not end", transactional_id=producers.transactional_id)
+            producers.die()
+        elif not producers.has_succeeded:
+            self.fail("L7", "a transaction after all faults failed", transactional_id=producers.transactional_id)
 
     def _still_open(self) -> list[str]:
-        """Describe the transactions that are open, or decided and not complete, and the leaders with open ones."""
+        """Describe the transactions that are open, or decided and not complete, and the partitions whose leaders have
+        open transactions."""
         found = [f"{each.transactional_id} in state {each.state}" for each in self.ledger.unfinished()]
         return found + [f"{place[0]}-{place[1]} from offset {stable}" for place, stable, _ in self._unstable()]
 
     def _unstable(self) -> list[tuple[TopicPartition, int, int]]:
-        """Return (partition, last stable offset, high watermark) where they differ."""
+        """Return (partition, last stable offset, high watermark) of each partition whose two offsets differ."""
         return [found for found in self._led() if found[1] < found[2]]
 
     def _unread(self) -> list[tuple[TopicPartition, int, int]]:
@@ -312,7 +321,8 @@ class TransactionWork:
             return -1
 
     def _led(self) -> list[tuple[TopicPartition, int, int]]:
-        """Return (partition, last stable offset, high watermark) of each partition, as its leader has them."""
+        """Return (partition, last stable offset, high watermark) of each partition that has a leader, as the leader has
+        them."""
         found = []
         for topic in self.cluster.image.topics:
             for index, state in topic.partitions():
@@ -325,7 +335,7 @@ class TransactionWork:
         return found
 
     async def judge(self) -> None:
-        """Read everything with new readers, and judge the history."""
+        """Read all records with new readers, and check the whole history."""
         if self._nursery is None:
             return
         committed = await self._read_back("read_committed")
@@ -367,8 +377,8 @@ class TransactionWork:
         return read
 
 
-class _ProducerLine:
-    """The producers with one transactional id, of which one is the present one."""
+class _ProducersOfOneId:
+    """The producers with one transactional id. `_present` is the newest producer, `_replaced` the one before it."""
 
     def __init__(self, work: TransactionWork, number: int) -> None:
         self.number = number
@@ -376,7 +386,7 @@ class _ProducerLine:
         self.is_last = False
         """Whether the next producer of this id is the last one, after all faults."""
         self.has_succeeded = False
-        """Whether the last producer has committed all that it had to."""
+        """Whether the last producer has committed its last transaction, or copied all records."""
         self.causes = FencingCauses(work.cluster, TRANSACTION_TIMEOUT_MS)
         self._work = work
         self._hosts = TRANSACTORS[2 * number : 2 * number + 2]
@@ -390,14 +400,15 @@ class _ProducerLine:
         return all(each is None or each.is_over for each in (self._present, self._replaced))
 
     async def run(self) -> None:
-        """Start the first producer, and another one whenever the present one has failed."""
+        """Start the first producer, and another one whenever the present producer has ended. Return after `stop`."""
         while not self._is_stopped:
             if self._present is None or self._present.is_over:
                 self.start()
             await self._work.cluster.world.sleep_ms(AGAIN_MS)
 
     def start(self) -> None:
-        """Start another producer. The present one continues for a while; one that was replaced before is killed."""
+        """Start another producer. The present producer continues until its operations are done; the producer that was
+        replaced before it is killed."""
         if self._replaced is not None:
             self._replaced.die()
         self._replaced = self._present
@@ -431,14 +442,14 @@ class _ProducerLine:
 
 
 class _TransactionalProducer:
-    """One incarnation of a transactional producer, with its application."""
+    """One producer with a transactional id, and the application that uses it."""
 
-    def __init__(self, work: TransactionWork, line: _ProducerLine, host: str) -> None:
+    def __init__(self, work: TransactionWork, producers: _ProducersOfOneId, host: str) -> None:
         self.is_replaced = False
         self.is_ending = False
         self.is_over = False
         self._work = work
-        self._line = line
+        self._producers = producers
         self._host = host
         self._world = work.cluster.world
         self._random = self._world.random.stream(f"{host} {work.cluster.world.host(host).lives}")
@@ -448,29 +459,29 @@ class _TransactionalProducer:
         self._consumer: Consumer | None = None
         self._machine: TransactionMachine | None = None
         self._begun_ms: int | None = None
-        """Virtual time when the last transaction began; None before the first one."""
+        """Virtual time in ms when the last transaction began; None before the first one."""
 
     def take(self, operation: PlannedOperation) -> None:
         if len(self._operations) < WAITING_MAX:
             self._operations.append(operation)
 
     def die(self) -> None:
-        """End the producer without notice, as when its process is killed."""
+        """End the producer as if its process was killed."""
         if not self.is_over:
             self._is_dead = self.is_over = True
             self._world.kill(self._host)
             self._scope.cancel()
 
     async def live(self) -> None:
-        """Run until the producer is asked to end, is killed, or is fenced."""
+        """Run until the producer is to end, is killed, or has an error."""
         if self._is_dead:
             return
         with self._scope:
             try:
                 await self._live()
             except FAILURES:
-                self._report_fatal_error()  # another incarnation follows
-            except Exception as problem:  # noqa: BLE001 - told to the report, unless it is that of a revoked host
+                self._report_fatal_error()  # `_ProducersOfOneId.run` starts another producer
+            except Exception as problem:  # noqa: BLE001 - a finding, unless the host was killed
                 self._report_end(problem)
             except BaseExceptionGroup:
                 if not self._is_dead:
@@ -479,16 +490,16 @@ class _TransactionalProducer:
 
     def _report_end(self, problem: Exception) -> None:
         if not self._is_dead:
-            name = self._line.transactional_id
+            name = self._producers.transactional_id
             self._work.fail("L7", "a transactional producer came to its end", transactional_id=name, why=repr(problem))
 
     def _report_fatal_error(self) -> None:
-        """Report that the producer was fenced or has another fatal error, unless there may be a cause."""
+        """Report a fatal error of the producer (as of one that is fenced), unless the error may have a cause."""
         machine = self._machine
         if self._is_dead or machine is None or machine.state is not ProducerTransactionState.FATAL_ERROR:
             return
-        if not self.is_replaced and not self._line.causes.has_any(self._begun_ms):
-            name = self._line.transactional_id
+        if not self.is_replaced and not self._producers.causes.has_any(self._begun_ms):
+            name = self._producers.transactional_id
             identity = (machine.identity.producer_id, machine.identity.producer_epoch)
             text = "a transactional producer has a fatal error without a cause"
             self._work.fail("L7", text, transactional_id=name, identity=identity, why=repr(machine.error))
@@ -499,16 +510,16 @@ class _TransactionalProducer:
         async with Producer(
             bootstrap_servers=servers,
             client_id=self._host,
-            transactional_id=self._line.transactional_id,
+            transactional_id=self._producers.transactional_id,
             seam=seam,
             **SETTINGS,
         ) as producer:
             assert producer._transactions is not None
             self._machine = producer._transactions.machine
-            with self._line.causes.initializing():
+            with self._producers.causes.initializing():
                 await producer.init_transactions()
-            if self._line.number != COPIER:
-                await (self._write_the_last(producer) if self._line.is_last else self._work_off(producer))
+            if self._producers.number != COPIER:
+                await (self._write_the_last(producer) if self._producers.is_last else self._work_off(producer))
                 return
             async with Consumer(
                 bootstrap_servers=servers, client_id=self._host, isolation_level="read_committed", seam=seam, **READING
@@ -518,13 +529,13 @@ class _TransactionalProducer:
                 starts = {place: 0 if at is None else at.offset for place, at in found.items()}
                 work.offsets_read_back(floors, starts)
                 await self._consumer.assign(work.inputs, at=starts)
-                if self._line.is_last:
+                if self._producers.is_last:
                     await self._copy_the_rest(producer, self._consumer)
                 else:
                     await self._work_off(producer)
 
     async def _work_off(self, producer: Producer) -> None:
-        """Carry out operations until the producer is to end. A producer that was replaced ends after its last one."""
+        """Carry out operations until the producer is to end. A replaced producer ends after its last operation."""
         while not self.is_ending:
             if self._operations:
                 await self._transact(producer, self._operations.popleft())
@@ -536,23 +547,25 @@ class _TransactionalProducer:
     async def _write_the_last(self, producer: Producer) -> None:
         await self._transact(producer, PlannedOperation(0, ABORT_TRANSACTION, amount=LAST_AMOUNT))
         await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION, amount=LAST_AMOUNT))
-        self._line.has_succeeded = self._work.transactions[-1].outcome is ReportedOutcome.COMMITTED
+        self._producers.has_succeeded = self._work.transactions[-1].outcome is ReportedOutcome.COMMITTED
 
     async def _copy_the_rest(self, producer: Producer, consumer: Consumer) -> None:
         ends = await consumer.offsets(self._work.inputs)
         await self._transact(producer, PlannedOperation(0, ABORT_TRANSACTION))
         while any(consumer.position(place) < end for place, end in ends.items()):
             await self._transact(producer, PlannedOperation(0, COMMIT_TRANSACTION))
-        self._line.has_succeeded = True
+        self._producers.has_succeeded = True
 
     async def _transact(self, producer: Producer, operation: PlannedOperation) -> None:
-        """Write one transaction and end it. An error that only its abort can follow aborts it."""
+        """Write one transaction, and commit or abort it as the operation says. Abort it after an abortable error."""
         records = await self._poll()
         await producer.begin_transaction()
         assert self._machine is not None
         identity = self._machine.identity
         self._begun_ms = self._world.now_ns // 1_000_000
-        transaction = self._work.begun(self._line.transactional_id, (identity.producer_id, identity.producer_epoch))
+        transaction = self._work.begun(
+            self._producers.transactional_id, (identity.producer_id, identity.producer_epoch)
+        )
         chronicle = self._work.cluster.watch.chronicle
         told = chronicle.begin_operation(self._host, f"{operation.verb} {transaction.number}")
         try:
@@ -586,7 +599,7 @@ class _TransactionalProducer:
         if self._consumer is None:
             for number in range(1 + amount % RECORDS_MAX):
                 place = work.inputs[(amount // RECORDS_MAX * (number + 1)) % len(work.inputs)]
-                value = f"{self._line.transactional_id}/{transaction.number}/{number}".encode()
+                value = f"{self._producers.transactional_id}/{transaction.number}/{number}".encode()
                 if number:
                     await self._be_late()
                 await producer.enqueue(place[0], value, partition=place[1])
@@ -610,7 +623,7 @@ class _TransactionalProducer:
             await self._be_late()
 
     async def _be_late(self) -> None:
-        """Let a producer that was replaced wait, so that its requests follow those of its successor."""
+        """Delay a producer that was replaced, so that its requests arrive after those of its successor."""
         if self.is_replaced:
             await self._world.sleep_ms(self._random.below(LATE_MS_MAX))
 
@@ -629,7 +642,7 @@ class _TransactionalProducer:
             return
 
     def _seek_back(self, records: list[Any]) -> None:
-        """Read the records of an aborted transaction again."""
+        """Set the consumer back to the first of these records, because the transaction that copied them was aborted."""
         starts: dict[TopicPartition, int] = {}
         for record in records:
             starts.setdefault((record.topic, record.partition), record.offset)

@@ -1,1 +1,1 @@
-"""Pure: the checks of transactions, and the judge of a run's transactions. It may import `sim/check` only."""
+"""Pure: the checks of transactions, also of the whole history of a run. It may import `sim/check` only."""

@@ -1,8 +1,8 @@
-"""Turns batches that disks showed, and high watermarks, into events of transactions, in an order that checks can judge.
+"""Turns observed writes and high watermarks into events of transactions, in an order that suits the checks.
 
-A node's disk is observed before its state. So a write that a node made because a high watermark had just passed is seen
-before that high watermark. Therefore writes are reported only when another node is observed. By then all that their
-writer knew has been reported.
+A node's disk is observed before its state. So a write that a node made because a high watermark had just risen is
+observed before that high watermark. Therefore a write becomes an event only when another node is observed. By then the
+high watermarks that its writer knew have become events.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from kraft.sim.check.shadow import ShadowBatch, Shadows
 from kraft.sim.check.transactions.ledger import TransactionLedger
 
 BatchName = tuple[TopicPartition, int, int]
-"""(partition, base offset, digest): the same for all replicas."""
+"""(partition, base offset, digest) of a batch: the same in all replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionLogged:
-    """A record of the transaction log is committed. `before` is the last committed record of the same id."""
+    """Event: a record of the transaction log was committed. `before` is the last committed record of the same
+    transactional id."""
 
     value: LoggedTransaction
     before: LoggedTransaction | None
@@ -39,7 +40,7 @@ class TransactionLogged:
 
 @dataclass(frozen=True, slots=True)
 class EndWritten:
-    """A leader has written a record of the transaction log, which need not be committed yet."""
+    """Event: a leader wrote a record of the transaction log, which need not be committed yet."""
 
     node: int
     value: LoggedTransaction
@@ -47,7 +48,7 @@ class EndWritten:
 
 @dataclass(frozen=True, slots=True)
 class MarkerWritten:
-    """A leader has written a marker."""
+    """Event: a leader wrote a marker."""
 
     node: int
     topic_partition: TopicPartition
@@ -57,6 +58,8 @@ class MarkerWritten:
 
 @dataclass(frozen=True, slots=True)
 class MarkerCommitted:
+    """Event: a marker was committed."""
+
     topic_partition: TopicPartition
     offset: int
     marker: TransactionMarker
@@ -64,8 +67,8 @@ class MarkerCommitted:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalDataWritten:
-    """A leader has written data of a transaction. `known_epoch`: the highest epoch of that producer id that a client
-    had been sent before (-1: none)."""
+    """Event: a leader wrote a batch of records of a transaction. `known_epoch` is the highest epoch of the producer id
+    that had been sent to a client before; -1 if none had."""
 
     node: int
     batch: BatchName
@@ -75,13 +78,15 @@ class TransactionalDataWritten:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalDataCommitted:
+    """Event: a batch of records of a transaction was committed."""
+
     batch: BatchName
     producer: ProducedBy
 
 
 class TransactionFeed:
-    """`observe` returns the events that follow from one observation. `ledger` knows the committed records of the
-    transaction log already when they are reported."""
+    """Source of the events of transactions. `observe` returns those that follow from one observation. When an event of
+    a committed record of the transaction log is returned, `ledger` contains that record already."""
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
         self.ledger = TransactionLedger()
@@ -89,15 +94,15 @@ class TransactionFeed:
         self._ledgers = ledgers
         self._upto: dict[TopicPartition, int] = {}
         self.logs: set[TopicPartition] = set()
-        """Logs with batches of transactions."""
+        """Partitions that have had batches of transactions."""
         self._written: set[BatchName] = set()
         self._waiting: deque[tuple[int, Observation]] = deque()
-        """(node, event) that are reported when another node is observed."""
+        """(node, event) of the writes that are returned when another node is observed."""
         self._sent_epochs: dict[int, int] = {}
-        """Producer id → highest epoch that a client was sent."""
+        """Producer id → highest epoch that was sent to a client."""
 
     def observe(self, seen: Observation) -> Iterator[Observation]:
-        """Yield the events that this observation makes ready."""
+        """Yield the events that follow from this observation, and earlier writes of other nodes."""
         if isinstance(seen, BatchWritten):
             yield from self._ready(seen.node)
             if seen.log is not None:
@@ -110,7 +115,7 @@ class TransactionFeed:
             self._sent_epochs[seen.producer_id] = max(known, seen.producer_epoch)
 
     def rest(self) -> Iterator[Observation]:
-        """Yield all waiting events, at the end of a run."""
+        """Yield the events that still wait for the observation of another node, at the end of a run."""
         while self._waiting:
             yield self._waiting.popleft()[1]
 

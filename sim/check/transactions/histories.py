@@ -1,7 +1,8 @@
-"""The judge of the transactions of a run: what producers were told, what readers got, and what the log decided.
+"""Checks of a run's whole history of transactions: what producers reported, what readers got, and what the transaction
+log has.
 
-Each record has a value of its own, which names its transaction. A transaction is found in the ledger by the producer id
-and epoch of its data.
+No two records have the same value, so a value identifies the transaction. The producer id and epoch of a transaction
+identify it in the transaction log.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SHOWN = 40
 
 
 class ReportedOutcome(Enum):
-    """The outcome of a transaction that its producer was told."""
+    """The outcome of a transaction, as its producer reported it to the application."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -31,8 +32,8 @@ class ReportedOutcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class ClientTransaction:
-    """One transaction of a producer. `requests_commit`: its producer has requested the commit. `offsets` are the
-    group's offsets that it commits."""
+    """One transaction of a producer. `data` is the producer id and epoch of its records. `requests_commit` is true if
+    the application has requested the commit. `offsets` are the group's offsets that the transaction commits."""
 
     transactional_id: str
     data: Identity
@@ -45,7 +46,7 @@ class ClientTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAnomaly:
-    """A violated invariant, with the evidence."""
+    """A violated invariant (`check` is its code), with the evidence."""
 
     check: str
     text: str
@@ -55,9 +56,9 @@ class TransactionAnomaly:
 
 @dataclass(slots=True)
 class TransactionHistory:
-    """All that clients observed. `along` was read with read_committed during the run, and `committed` and `everything`
-    by new readers at the end. `offsets` are the group's committed offsets at the end. `source(value)` is the value that
-    a copy was made of, or None if the value is no copy."""
+    """All that clients observed in a run. `along` was read with read_committed during the run. New readers got
+    `committed` (with read_committed) and `everything` (with read_uncommitted) at the end. `offsets` are the group's
+    committed offsets at the end."""
 
     transactions: Sequence[ClientTransaction]
     along: Read
@@ -65,13 +66,13 @@ class TransactionHistory:
     everything: Read
     offsets: Mapping[TopicPartition, int | None]
     inputs: frozenset[TopicPartition] = frozenset()
-    """Partitions all of whose committed records must have been copied."""
+    """Partitions of which each committed record must have been copied."""
     sources: Mapping[bytes, bytes] = field(default_factory=dict)
     """Value of a copy → value of the record that it was made of."""
 
 
 def judge_transactions(history: TransactionHistory, ledger: TransactionLedger) -> Iterator[TransactionAnomaly]:
-    """Yield everything that is wrong with this history."""
+    """Yield each anomaly of this history."""
     for each in history.transactions:
         yield from _judge_outcome(each, ledger)
     yield from _judge_committed(history, ledger)
@@ -87,8 +88,8 @@ def _anomaly(check: str, text: str, place: TopicPartition | None = None, **evide
 
 
 def _judge_outcome(each: ClientTransaction, ledger: TransactionLedger) -> Iterator[TransactionAnomaly]:
-    """Compare the outcome that a producer was told with the decision. An empty transaction is unknown to the
-    coordinator, and the next one has its identity."""
+    """Compare the outcome that a producer reported with the decision in the log. Transactions without records and
+    offsets are skipped: the log does not have them, and the next transaction has the same identity."""
     if not (each.records or each.offsets):
         return
     is_committed = ledger.is_committed(each.data)
@@ -103,7 +104,7 @@ def _judge_outcome(each: ClientTransaction, ledger: TransactionLedger) -> Iterat
 
 
 def _judge_committed(history: TransactionHistory, ledger: TransactionLedger) -> Iterator[TransactionAnomaly]:
-    """Compare what a reader of committed records got with the transactions that are committed."""
+    """Compare the records that the last read_committed reader got with the committed transactions."""
     owners = {value: each for each in history.transactions for value, _ in each.records}
     places: dict[bytes, list[tuple[TopicPartition, int]]] = {}
     for place, records in sorted(history.committed.items()):
@@ -143,8 +144,8 @@ def _judge_atomicity(
 
 
 def _judge_everything(history: TransactionHistory) -> Iterator[TransactionAnomaly]:
-    """Compare all records, also those of aborted transactions, with those that were sent and those that are
-    committed."""
+    """Compare the records that the read_uncommitted reader got with the records that were sent. Check that it got each
+    record that the last read_committed reader got."""
     sent = {value for each in history.transactions for value, _ in each.records}
     for place, records in sorted(history.everything.items()):
         seen = Counter(value for _, value in records)
@@ -161,8 +162,8 @@ def _judge_everything(history: TransactionHistory) -> Iterator[TransactionAnomal
 
 
 def _judge_along(history: TransactionHistory) -> Iterator[TransactionAnomaly]:
-    """Check that the reader of the whole run got all that a reader at the end gets: nothing is skipped, repeated, taken
-    back or left out at the end."""
+    """Check that the reader of the whole run got the same records as the last read_committed reader: it skipped none,
+    got none twice, and got the last ones."""
     for place in sorted({*history.along, *history.committed}):
         records, due = list(history.along.get(place, ())), list(history.committed.get(place, ()))
         if records != due:

@@ -1,4 +1,4 @@
-"""Check that each identity of a transactional producer has one owner, and that epochs rise one by one (T10)."""
+"""Check that no two producers have the same producer id and epoch, and that the epochs of an id rise by one (T10)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kraft.sim.check.transactions.ledger import Identity
 
 
 class IdentitiesHaveOneOwner(Check):
-    """A response that is lost is repeated to the same caller; so only two callers of one identity are a violation."""
+    """Check of the producer ids and epochs that coordinators send. A lost response is sent again to the same producer.
+    So only an identity that was sent to two producers is a violation."""
 
     id: ClassVar[str] = "T10"
     statement: ClassVar[str] = (

@@ -1,7 +1,7 @@
-"""The history of all transactions, as the committed records of `__transaction_state` tell it.
+"""The transactions of a run, as the committed records of `__transaction_state` have them.
 
-A transaction is named by the producer id and epoch of its data. With transaction.version 2 each transaction has an
-epoch of its own, and its markers have the next epoch (KIP-890).
+A transaction is identified by the producer id and epoch of its records. With transaction.version 2 no other transaction
+has the same epoch, and the markers have the next epoch (KIP-890).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ COMPLETED = (LoggedState.COMPLETE_COMMIT, LoggedState.COMPLETE_ABORT)
 
 @dataclass(slots=True, eq=False)
 class RecordedTransaction:
-    """One transaction in the committed log. `data` is the identity of its records, `markers` that of its markers.
-    `is_commit` is None until it is decided. `number` counts the decisions of all ids, in their order."""
+    """A transaction in the committed transaction log. `data` is the identity of its records; `markers` is that of its
+    markers. `is_commit` is None until the outcome is decided. `number` is the number of transactions of all ids that
+    were decided before this one."""
 
     transactional_id: str
     data: Identity
@@ -48,17 +49,18 @@ class RecordedTransaction:
 
 @dataclass(slots=True)
 class TransactionLedger:
-    """`current` has the newest committed record of each transactional id."""
+    """The transactions that the committed transaction log has. `current` is the newest committed record of each
+    transactional id."""
 
     current: dict[str, LoggedTransaction] = field(default_factory=dict)
     by_data: dict[Identity, RecordedTransaction] = field(default_factory=dict)
     by_markers: dict[Identity, list[RecordedTransaction]] = field(default_factory=dict)
-    """Identity of markers → the decided transactions whose markers have it: one with transaction.version 2."""
+    """Identity of markers → the decided transactions with such markers; a single one with transaction.version 2."""
     decided: int = 0
     _newest: dict[str, RecordedTransaction] = field(default_factory=dict)
 
     def add(self, value: LoggedTransaction) -> None:
-        """Apply the next committed record of an id."""
+        """Apply the next committed record of a transactional id."""
         before, name, state = self.current.get(value.transactional_id), value.transactional_id, value.state
         self.current[name] = value
         known = self._newest.get(name)
@@ -82,12 +84,12 @@ class TransactionLedger:
             known.is_complete = True
 
     def is_committed(self, data: Identity) -> bool:
-        """Return whether the transaction of these records is decided as a commit."""
+        """Return whether the log decides to commit the transaction whose records have this identity."""
         found = self.by_data.get(data)
         return found is not None and bool(found.is_commit)
 
     def unfinished(self) -> Iterator[LoggedTransaction]:
-        """Yield the newest record of each id whose transaction is open, or decided and not complete."""
+        """Yield the newest record of each transactional id whose transaction is open, or decided and not complete."""
         for _, value in sorted(self.current.items()):
             if value.state in (LoggedState.ONGOING, *PREPARED):
                 yield value

@@ -24,21 +24,22 @@ PREDECESSORS: Mapping[int, tuple[int | None, ...]] = MappingProxyType(
         S.DEAD: IDLE,
     }
 )
-"""State → the states after which it may be written. PREPARE_ABORT follows an idle state where nothing was written."""
+"""State → the states that it may follow in the log. PREPARE_ABORT follows an idle state if a transaction without
+    records is aborted."""
 
 
 class TwoPhaseOrder(Check):
     id: ClassVar[str] = "T8"
     statement: ClassVar[str] = (
-        "A marker is written only after its decision is committed, and a transaction is complete only after all its "
-        "markers are committed; states follow each other as they may, and a coordinator's epoch never decreases."
+        "A marker is written only after the decision is committed, and a transaction is complete only after all its "
+        "markers are committed; each state may follow the one before it; coordinator epochs never decrease."
     )
 
     def __init__(self, ledger: TransactionLedger) -> None:
         super().__init__()
         self._ledger = ledger
         self._marked: set[tuple[TopicPartition, Identity]] = set()
-        """(partition, identity of the markers) of committed markers."""
+        """(partition, identity) of all committed markers."""
         self._epochs: dict[tuple[TopicPartition, int], int] = {}
         """(partition, producer id) → highest coordinator epoch of a committed marker."""
 
@@ -62,7 +63,7 @@ class TwoPhaseOrder(Check):
         self.count()
         last = self._ledger.current.get(seen.value.transactional_id)
         if last is None or last.state not in (S.PREPARE_COMMIT, S.PREPARE_ABORT):
-            return  # written again by a coordinator that was replaced; a committed one is judged by its state
+            return  # a coordinator that was replaced wrote it again; if it is committed, `logged` checks its state
         identity = (last.producer_id, last.epoch)
         missing = sorted(place for place in last.partitions if (place, identity) not in self._marked)
         if missing:
@@ -111,7 +112,9 @@ class TwoPhaseOrder(Check):
 
 class OneOutcome(Check):
     id: ClassVar[str] = "T5"
-    statement: ClassVar[str] = "All partitions of a transaction have the same marker, that of its decision."
+    statement: ClassVar[str] = (
+        "The markers of a transaction have one outcome in all partitions: the one that was decided."
+    )
 
     def __init__(self, ledger: TransactionLedger) -> None:
         super().__init__()

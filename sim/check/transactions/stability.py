@@ -13,8 +13,8 @@ from kraft.sim.check.shadow import Shadows
 
 @dataclass(slots=True)
 class _OpenTransactions:
-    """Transactions of one replica's log below `upto`: producer id → offset of its first record. `loaded_end`: end of
-    the log when this incarnation was first observed."""
+    """Open transactions of one replica below the offset `upto`. `first` maps the producer id to the offset of the
+    transaction's first record. `loaded_end` is the end of the log when this incarnation was first observed."""
 
     incarnation: int
     loaded_end: int = 0
@@ -23,9 +23,10 @@ class _OpenTransactions:
 
 
 class StableOffsetIsFirstOpen(Check):
-    """A transaction has ended for a replica once its marker was below the replica's high watermark, also if that is
-    lower again under another leader. A producer snapshot does not hold transactions that have ended. So a replica that
-    has loaded its log may take those as ended whose markers were in it, as in Kafka."""
+    """Check of last stable offsets. For a replica, a transaction has ended once its marker was below the high
+    watermark; a high watermark that is lower under the next leader does not reopen the transaction. A producer snapshot
+    has no transactions that have ended. So after a replica has loaded its log, each transaction whose marker is in the
+    log may count as ended, as in Kafka."""
 
     id: ClassVar[str] = "T6"
     statement: ClassVar[str] = (
@@ -33,7 +34,7 @@ class StableOffsetIsFirstOpen(Check):
     )
 
     def __init__(self, shadows: Shadows, logs: Set[TopicPartition]) -> None:
-        """`logs` are those with batches of transactions, which grow during the run."""
+        """`logs` are the partitions with batches of transactions; the set grows during the run."""
         super().__init__()
         self._shadows = shadows
         self._logs = logs
@@ -75,7 +76,7 @@ class StableOffsetIsFirstOpen(Check):
             )
 
     def _read(self, seen: PartitionSeen, first: dict[int, int], begin: int) -> None:
-        """Apply the batches from `begin` up to the high watermark."""
+        """Apply the batches from the offset `begin` up to the high watermark to `first`."""
         for batch in self._shadows.log(seen.node, seen.topic_partition).between(begin, seen.high_watermark):
             if batch.marker is not None:
                 first.pop(batch.marker.producer_id, None)
@@ -83,8 +84,8 @@ class StableOffsetIsFirstOpen(Check):
                 first.setdefault(batch.producer.producer_id, batch.base_offset)
 
     def _due_after_load(self, seen: PartitionSeen, known: _OpenTransactions) -> tuple[int, int]:
-        """Return the offset for a log that was just loaded: with the transactions whose markers it had above the high
-        watermark, and without them."""
+        """Return the two last stable offsets that are valid after the log was loaded. A transaction whose marker is
+        above the high watermark counts as open for the first one, and as ended for the second one."""
         first: dict[int, int] = {}
         self._read(seen, first, 0)
         log = self._shadows.log(seen.node, seen.topic_partition)

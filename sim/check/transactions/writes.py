@@ -1,7 +1,8 @@
-"""Checks of the data of transactions: enrolment (T12), and fencing by a newer epoch (T4).
+"""Checks of the records of transactions: that their partition is part of the transaction (T12), and that their producer
+is not fenced by a newer epoch (T4b).
 
-A batch is judged by what held when its leader appended it, and reported when it is committed: a leader that was
-replaced may append what no client is ever shown.
+A batch is compared with the state at the time when its leader appended it. It is reported only when it is committed,
+because a leader that was replaced may append batches that no client ever gets.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from kraft.sim.check.transactions.feed import (
 from kraft.sim.check.transactions.ledger import Identity, TransactionLedger
 
 
-class _JudgedWhenWritten(Check):
-    """Base of checks that judge a batch when it is written, and report it when it is committed."""
+class _CheckedWhenWritten(Check):
+    """Base class of checks that examine a batch when it is written, and report it when it is committed."""
 
     text: ClassVar[str]
 
@@ -38,8 +39,8 @@ class _JudgedWhenWritten(Check):
             self._wrong[seen.batch] = {"node": seen.node, **facts}
 
     def judge(self, seen: TransactionalDataWritten, producer: ProducedBy) -> dict[str, object] | None:
-        """Return the evidence against this batch; None if it may be written."""
-        raise AssertionError(f"{type(self).__name__} judges nothing")
+        """Return the evidence that this batch may not be written; None if it may."""
+        raise AssertionError(f"{type(self).__name__} does not define judge()")
 
     def committed(self, seen: TransactionalDataCommitted) -> None:
         self.count()
@@ -50,21 +51,23 @@ class _JudgedWhenWritten(Check):
             self.fail(self.text, partition=place, offset=offset, producer=producer, **facts)
 
     def judge_committed(self, seen: TransactionalDataCommitted) -> dict[str, object] | None:
-        """Return the evidence against this batch from the committed log alone; None if there is none."""
+        """Return the evidence in the committed log that this batch may not be there; None if it may."""
         return None
 
 
-class DataIsEnrolled(_JudgedWhenWritten):
+class DataIsEnrolled(_CheckedWhenWritten):
     id: ClassVar[str] = "T12"
-    statement: ClassVar[str] = "A transaction writes only to partitions that are enrolled in it, before its end."
-    text: ClassVar[str] = "a transaction wrote to a partition that is not enrolled in it"
+    statement: ClassVar[str] = (
+        "A transaction writes only to partitions that were added to it, and only before its marker there."
+    )
+    text: ClassVar[str] = "a transaction wrote to a partition that is not part of it, or not any more"
 
     def __init__(self, ledger: TransactionLedger) -> None:
         super().__init__()
         self._ledger = ledger
         self._marked: dict[tuple[TopicPartition, Identity], int] = {}
-        """(partition, identity of a marker) → lowest offset of a committed marker with it. A marker that is not
-        committed may be lost with its leader, and the next leader may append data of the transaction."""
+        """(partition, identity of a marker) → lowest offset of such a marker that is committed. A marker that is not
+        committed may be lost with its leader. The next leader may then append records of the transaction."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {**super().readers(), MarkerCommitted: self.marker_committed}
@@ -87,11 +90,11 @@ class DataIsEnrolled(_JudgedWhenWritten):
         if found.is_complete:
             return {"why": "the transaction is complete", "transactional_id": found.transactional_id}
         if seen.batch[0] not in found.enrolled:
-            return {"why": "it is not enrolled", "enrolled": sorted(found.enrolled)}
+            return {"why": "the partition was not added", "added": sorted(found.enrolled)}
         return None
 
 
-class FencedProducersWriteNothing(_JudgedWhenWritten):
+class FencedProducersWriteNothing(_CheckedWhenWritten):
     id: ClassVar[str] = "T4b"
     statement: ClassVar[str] = (
         "After a transactional producer was sent its epoch, no record of a lower epoch of its producer id is appended."

@@ -1,4 +1,4 @@
-"""The judge of transactions, with handwritten histories: one to accept, and each anomaly."""
+"""Tests of the checks of a whole history of transactions: handwritten histories to accept, and one of each anomaly."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ S = LoggedState
 
 
 def ledger_of(**decisions: bool | None) -> TransactionLedger:
-    """Return a ledger of transactions of producer 7 with these epochs: e0 is committed (True), aborted (False) or open
-    (None)."""
+    """Return a transaction log with one transaction of producer id 7 for each epoch. `e0=True` is a committed
+    transaction of epoch 0; False is an aborted and None an open one."""
     ledger = TransactionLedger()
     for name, is_commit in decisions.items():
         epoch = int(name.removeprefix("e"))
@@ -60,11 +60,11 @@ def found_in(history: TransactionHistory, ledger: TransactionLedger = LEDGER) ->
     return {anomaly.check for anomaly in judge_transactions(history, ledger)}
 
 
-def test_the_judge_accepts_a_history_with_a_commit_an_abort_and_a_copy() -> None:
+def test_checks_accept_a_history_with_a_commit_an_abort_and_a_copy() -> None:
     assert found_in(GOOD) == set()
 
 
-def test_the_judge_accepts_an_unknown_commit_with_either_outcome() -> None:
+def test_checks_accept_either_outcome_of_a_commit_without_a_response() -> None:
     unsure = transaction(1, UNKNOWN, (b"c", ONE))
     assert found_in(replace(GOOD, transactions=[FIRST, unsure, COPY])) == set()
     both = {ONE: [(0, b"a"), (2, b"c")], TWO: [(0, b"b")], COPIES: [(0, b"copy of a")]}
@@ -72,7 +72,7 @@ def test_the_judge_accepts_an_unknown_commit_with_either_outcome() -> None:
     assert found_in(committed, ledger_of(e0=True, e1=True, e2=True)) == set()
 
 
-def test_the_judge_accepts_empty_transactions_with_the_identity_of_the_next_one() -> None:
+def test_checks_accept_an_empty_transaction_with_the_producer_epoch_of_the_next_transaction() -> None:
     empty = transaction(0, ABORTED)
     assert found_in(replace(GOOD, transactions=[empty, FIRST, SECOND, COPY])) == set()
 
@@ -101,11 +101,11 @@ def test_the_judge_accepts_empty_transactions_with_the_identity_of_the_next_one(
         ("T9", {"transactions": [transaction(0, UNKNOWN, *FIRST.records, requests_commit=False), SECOND, COPY]}),
     ],
 )
-def test_the_judge_finds_each_anomaly_of_transactions(check: str, changes: dict[str, Any]) -> None:
+def test_checks_catch_each_anomaly_in_a_history_of_transactions(check: str, changes: dict[str, Any]) -> None:
     assert check in found_in(replace(GOOD, **changes))
 
 
-def test_the_judge_finds_a_record_that_was_processed_twice() -> None:
+def test_checks_catch_a_record_with_two_committed_copies() -> None:
     again = transaction(3, COMMITTED, (b"again a", COPIES), offsets={ONE: 1})
     history = replace(
         GOOD,
@@ -118,7 +118,7 @@ def test_the_judge_finds_a_record_that_was_processed_twice() -> None:
     assert found_in(history, ledger_of(e0=True, e1=False, e2=True, e3=True)) == {"T11"}
 
 
-def test_the_judge_finds_a_record_of_a_transaction_that_stays_open() -> None:
+def test_checks_catch_a_committed_read_of_a_record_of_an_open_transaction() -> None:
     still_open = transaction(1, UNKNOWN, (b"c", ONE))
     committed = GOOD.committed | {ONE: [(0, b"a"), (2, b"c")]}
     history = replace(GOOD, transactions=[FIRST, still_open, COPY], committed=committed)

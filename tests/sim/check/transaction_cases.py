@@ -1,4 +1,4 @@
-"""Handwritten histories of transactions: for each check a good one, and what makes it bad."""
+"""Handwritten histories of transactions: for each check a history to accept, and a continuation that violates it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ MEMBERS = frozenset({COORDINATOR, LEADER, THIRD})
 def seen(
     place: TopicPartition, end: int, node: int, *, stable: int | None = None, incarnation: int = 1
 ) -> PartitionSeen:
-    """All records below `end` are committed, as this node knows."""
+    """Return the observation that all records below `end` are committed, as this leader knows. `stable` is its last
+    stable offset, by default `end`."""
     marks = (0, end, end if stable is None else stable, end)
     return PartitionSeen(node, incarnation, place, True, 0, MEMBERS, MEMBERS, 2, *marks)
 
 
 ELSEWHERE = seen(("quiet", 0), 0, THIRD)
-"""An observation of a node that has no part in the transaction. With it, all earlier writes are judged."""
+"""Observation of a node without a part in the transaction. After it, all earlier writes are checked."""
 
 
 def value(state: int, epoch: int, *places: TopicPartition) -> LoggedTransaction:
@@ -42,12 +43,12 @@ def written_value(offset: int, state: int, epoch: int, *places: TopicPartition) 
 
 
 def logged(offset: int, state: int, epoch: int, *places: TopicPartition) -> list[Observation]:
-    """The coordinator writes a record, which is committed."""
+    """Return the observations that the coordinator writes a record, and that the record is committed."""
     return [written_value(offset, state, epoch, *places), ELSEWHERE, seen(LOG, offset + 1, COORDINATOR)]
 
 
 def data(place: TopicPartition, offset: int, epoch: int) -> list[Observation]:
-    """A leader writes one record of the transaction, which is committed."""
+    """Return the observations that a leader writes one record of the transaction, and that the record is committed."""
     producer = ProducedBy(PRODUCER, epoch, 0, 0, True)
     batch = BatchWritten(LEADER, place, 0, offset, offset + 1, 100 + offset, producer)
     return [batch, ELSEWHERE, seen(place, offset + 1, LEADER, stable=offset), ELSEWHERE]
@@ -56,7 +57,7 @@ def data(place: TopicPartition, offset: int, epoch: int) -> list[Observation]:
 def marker(
     place: TopicPartition, offset: int, epoch: int, *, is_commit: bool = True, coordinator_epoch: int = 5
 ) -> list[Observation]:
-    """A leader writes a marker, which is committed."""
+    """Return the observations that a leader writes a marker, and that the marker is committed."""
     found = TransactionMarker(PRODUCER, epoch, coordinator_epoch, is_commit)
     batch = BatchWritten(LEADER, place, 0, offset, offset + 1, 200 + offset, marker=found)
     return [batch, ELSEWHERE, seen(place, offset + 1, LEADER), ELSEWHERE]
@@ -107,4 +108,4 @@ TRANSACTION_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "T12 before the begin": (COMPLETE, data(ORDERS, 2, 1)),
 }  # fmt: skip
-"""Name that begins with a check's id → (a good history, what makes it bad)."""
+"""Name that begins with a check's code → (a history to accept, a continuation that violates the check)."""

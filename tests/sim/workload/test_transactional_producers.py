@@ -1,4 +1,4 @@
-"""Tests of the transactional producers of a run: what they do, and that checks find each broken guarantee."""
+"""Tests of the transactional producers of a run: what they do, and that checks catch each bug of transactions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ T_CHECKS = {"T4b", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12"}
 
 
 def at(at_ms: int, verb: str, producer: int = 0, amount: int = 9) -> PlannedOperation:
-    """By default five records, to three partitions."""
+    """Return an operation. By default it writes five records to three partitions."""
     return PlannedOperation(at_ms, verb, producer, amount)
 
 
@@ -83,20 +83,20 @@ RARE = (
 
 
 def played(*work: PlannedOperation, faults: tuple[Fault, ...] = (), seed: int = 1) -> tuple[ClusterRun, set[str]]:
-    """Carry out a run; return it, and the codes of its findings."""
+    """Carry out a run with this work. Return the run, and the codes of its findings."""
     plan = Plan(seed=seed, duration_ms=DURATION_MS, shape=SHAPE, faults=faults, work={TRANSACTOR: work})
     run = ClusterRun(seed, RunSettings(plan=plan))
     return run, {finding.check for finding in run.run().findings}
 
 
 def caught(planting: Callable[[], None], *work: PlannedOperation) -> set[str]:
-    """Return the findings with the planted bug, after the same run has passed without it."""
+    """Return the codes of the findings with the bug that `planting` plants. The same run without it has no findings."""
     assert not played(*work)[1]
     planting()
     return played(*work)[1]
 
 
-def test_transactional_producers_that_are_replaced_killed_and_late_break_no_guarantee() -> None:
+def test_a_run_with_replaced_killed_and_timed_out_transactional_producers_has_no_findings() -> None:
     run, found = played(*USUAL, *RARE)
     assert not found
     work = run.transactions
@@ -112,7 +112,7 @@ def test_transactional_producers_that_are_replaced_killed_and_late_break_no_guar
 
 
 @pytest.mark.parametrize("role", TRANSACTION_ROLES)
-def test_a_crash_waits_for_each_step_of_two_phase_commit(role: str) -> None:
+def test_a_kill_with_a_role_in_a_transaction_waits_until_a_node_has_that_role(role: str) -> None:
     work = [at(300 + 60 * number, COMMIT_TRANSACTION, number % PRODUCERS) for number in range(60)]
     killed = Fault(at_ms=1_000, kind="kill", role=role, back_ms=400)
     run, found = played(*work, faults=(killed,))
@@ -120,7 +120,7 @@ def test_a_crash_waits_for_each_step_of_two_phase_commit(role: str) -> None:
     assert run.nemesis.moments == {role: 1}
 
 
-def test_a_pause_waits_for_a_step_of_two_phase_commit() -> None:
+def test_a_pause_with_a_role_in_a_transaction_waits_until_a_node_has_that_role() -> None:
     work = [at(300 + 60 * number, COMMIT_TRANSACTION, number % PRODUCERS) for number in range(60)]
     role = TRANSACTION_ROLES[2]
     run, found = played(*work, faults=(Fault(at_ms=1_000, kind="pause", role=role, duration_ms=2_000),))
@@ -128,7 +128,7 @@ def test_a_pause_waits_for_a_step_of_two_phase_commit() -> None:
     assert run.nemesis.moments == {role: 1}
 
 
-def test_some_drawn_worlds_have_transactions_and_faults_at_each_of_their_steps() -> None:
+def test_80_drawn_plans_contain_all_operations_of_transactions_and_faults_at_each_step() -> None:
     plans = [draw_plan(seed, FaultSettings(duration_ms=60_000)) for seed in range(1, 81)]
     drawn = [plan for plan in plans if TRANSACTOR in plan.work]
     assert 8 <= len(drawn) <= 30
@@ -140,21 +140,21 @@ def test_some_drawn_worlds_have_transactions_and_faults_at_each_of_their_steps()
     assert not [fault for fault in others if fault.role in TRANSACTION_ROLES]
 
 
-def test_checks_accept_a_transaction_whose_only_record_the_producer_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction is empty, so its abort sends no request, and the next transaction has the same identity."""
+def test_checks_accept_a_transaction_whose_only_record_the_producer_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its abort sends no request, so the next transaction has the same producer id and epoch."""
     original = Producer.enqueue
-    refused: list[bytes | None] = []
+    rejected: list[bytes | None] = []
 
-    async def refuse_first(self: Producer, topic: str, value: bytes | None, **settings: Any) -> Any:
-        if not refused:
-            refused.append(value)
+    async def reject_first(self: Producer, topic: str, value: bytes | None, **settings: Any) -> Any:
+        if not rejected:
+            rejected.append(value)
             raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, "no metadata", certain=True)
         return await original(self, topic, value, **settings)
 
-    monkeypatch.setattr(Producer, "enqueue", refuse_first)
+    monkeypatch.setattr(Producer, "enqueue", reject_first)
     run, found = played(at(500, COMMIT_TRANSACTION), at(900, COMMIT_TRANSACTION))
     assert not found
-    assert refused
+    assert rejected
     empty, following = run.transactions.transactions[:2]
     assert empty.data == following.data
 
@@ -169,7 +169,9 @@ def test_checks_catch_a_last_stable_offset_that_includes_an_open_transaction(mon
     assert "T6" in caught(lambda: monkeypatch.setattr(Log, "last_stable_offset", twin), *USUAL)
 
 
-def test_checks_catch_a_reader_that_gets_records_of_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_read_committed_consumer_that_returns_records_of_aborted_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = FetchedBytes.__init__
 
     def twin(self: FetchedBytes, *arguments: Any, **settings: Any) -> None:
@@ -197,7 +199,9 @@ def test_checks_catch_markers_that_are_written_before_their_decision_is_committe
     assert "T8" in caught(lambda: monkeypatch.setattr(TransactionCoordinator, "handle", twin), *USUAL)
 
 
-def test_checks_catch_a_transaction_that_is_complete_without_its_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_transaction_that_is_complete_before_its_markers_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def twin(shard: TransactionShard, transaction: Any, builder: Any) -> None:
         begin_completion(shard, transaction, builder)
         if transaction.pending is None and transaction.completion is not None:
@@ -208,7 +212,7 @@ def test_checks_catch_a_transaction_that_is_complete_without_its_markers(monkeyp
     assert "T8" in caught(planting, *USUAL)
 
 
-def test_checks_catch_two_partitions_with_different_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_transaction_with_different_markers_in_two_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     original = CompletionAttempt.to_write.fget
     assert original is not None
     written: list[object] = []
@@ -220,7 +224,9 @@ def test_checks_catch_two_partitions_with_different_outcomes(monkeypatch: pytest
     assert "T5" in caught(lambda: monkeypatch.setattr(CompletionAttempt, "to_write", property(twin)), *USUAL)
 
 
-def test_checks_catch_data_of_a_partition_that_is_not_enrolled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_write_to_a_partition_that_was_not_added_to_the_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     planting = lambda: monkeypatch.setattr(general_produce, "begin_verification", _ask_nothing)  # noqa: E731
     assert "T12" in caught(planting, *USUAL)
 
@@ -230,7 +236,9 @@ def _ask_nothing(ports: Any, version: int, slot: Any, *_: Any) -> bool:
     return False
 
 
-def test_checks_catch_a_producer_that_reports_an_abort_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_producer_that_commits_the_transaction_and_reports_an_abort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = ProducerTransactions.abort
 
     async def twin(self: ProducerTransactions) -> None:
@@ -242,7 +250,7 @@ def test_checks_catch_a_producer_that_reports_an_abort_and_commits(monkeypatch: 
     assert "T9" in caught(lambda: monkeypatch.setattr(ProducerTransactions, "abort", twin), *USUAL)
 
 
-def test_checks_catch_an_identity_that_two_producers_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_producer_id_and_epoch_that_two_producers_receive(monkeypatch: pytest.MonkeyPatch) -> None:
     original = identity._write_identity
 
     def twin(shard: Any, transaction: Any, value: Any, last_epoch: int, *rest: Any) -> None:
@@ -253,7 +261,7 @@ def test_checks_catch_an_identity_that_two_producers_are_sent(monkeypatch: pytes
     assert "T10" in caught(lambda: monkeypatch.setattr(identity, "_write_identity", twin), *USUAL, *RARE)
 
 
-def test_checks_catch_offsets_of_an_aborted_transaction_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_group_offset_that_an_aborted_transaction_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = durable.DurableState._with_end
 
     def twin(self: DurableState, end: Any) -> DurableState:
@@ -263,20 +271,20 @@ def test_checks_catch_offsets_of_an_aborted_transaction_that_are_visible(monkeyp
     assert "T11" in caught(lambda: monkeypatch.setattr(DurableState, "_with_end", twin), *work)
 
 
-def test_checks_catch_a_transaction_that_no_timeout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_transaction_that_stays_open_after_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     work = (at(500, OUTLAST_TIMEOUT), at(1_000, KILL_PRODUCER))
-    monkeypatch.setattr("kraft.sim.workload.transaction_work._ProducerLine.run", _start_once)
+    monkeypatch.setattr("kraft.sim.workload.transaction_work._ProducersOfOneId.run", _start_once)
     planting = lambda: monkeypatch.setattr(TransactionShard, "set_timeout", lambda *_: None)  # noqa: E731
     assert "T7" in caught(planting, *work)
 
 
 async def _start_once(self: Any) -> None:
-    """Let no other producer of the id end the transaction."""
+    """Start one producer only, so that no other producer with the id aborts its transaction."""
     self.start()
 
 
-def test_checks_catch_a_partition_that_a_fenced_producer_writes_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the coordinator nor the leaders compare epochs."""
+def test_checks_catch_a_write_by_a_fenced_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: neither the coordinator nor the leaders compare epochs."""
     original = enrolment._conflict
 
     def twin(transaction: Any, value: Any, request: Any) -> ErrorCode:
@@ -289,8 +297,10 @@ def test_checks_catch_a_partition_that_a_fenced_producer_writes_to(monkeypatch: 
     assert "T4b" in caught(planting, *USUAL, *RARE)
 
 
-def test_checks_catch_a_coordinator_that_fences_each_producer_that_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next producer of the id aborts the transaction, so all outcomes are right."""
+def test_checks_catch_a_coordinator_that_fences_each_producer_that_aborts_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next producer with the id aborts the transaction, so all outcomes are right."""
     original = ending._end_current
 
     def twin(shard: Any, transaction: Any, value: Any, request: Any, ticket: Any, builder: Any) -> None:
@@ -302,8 +312,10 @@ def test_checks_catch_a_coordinator_that_fences_each_producer_that_aborts(monkey
     assert "L7" in caught(lambda: monkeypatch.setattr(ending, "_end_current", twin), *USUAL)
 
 
-def test_checks_catch_a_coordinator_that_fences_one_producer_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another producer of the id takes its place, and the last producers have no error."""
+def test_checks_catch_a_coordinator_that_fences_one_producer_in_its_second_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another producer with the id replaces it, and the last producers have no error."""
     original = ending._end_current
     ends: list[str] = []
 
