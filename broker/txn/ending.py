@@ -162,9 +162,11 @@ def _end_current(
     builder: StepBuilder,
 ) -> None:
     """End the transaction for a request with the stored producer id and epoch. An abort without an open transaction
-    raises the epoch too, because the producer may have sent batches that have not arrived yet."""
+    raises the epoch too, because the producer may have sent batches that have not arrived yet. While the last
+    transaction is being completed, the producer must retry: it may abort the next one before its first batch arrives.
+    """
     if value.state.is_prepared:
-        builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
+        builder.reply(ticket, EndReply(ErrorCode.CONCURRENT_TRANSACTIONS))
         return
     if request.is_commit and value.state is not TransactionState.ONGOING:
         builder.reply(ticket, EndReply(ErrorCode.INVALID_TXN_STATE))

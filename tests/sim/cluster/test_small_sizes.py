@@ -19,8 +19,9 @@ from kraft.sim.run.run import run_plan
 from kraft.wire import framing
 
 CALM = draw_plan(4, FaultSettings(duration_ms=4_000, crashes=0, network_faults=0))
-PLAN = replace(  # a broker that restarts from nothing gets a snapshot, and every log
+PLAN = replace(  # a broker that restarts from nothing gets a snapshot, and every log; indexes have many entries
     CALM,
+    topic_configs={"index.interval.bytes": "200"},
     shape=replace(
         CALM.shape,
         overrides={
