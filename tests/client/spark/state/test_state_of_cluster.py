@@ -265,9 +265,9 @@ def test_tables_request_only_filtered_topics_and_only_the_live_columns_that_are_
 
     request = Link.request
 
-    async def noted(self: Link, key: object, message: object, *, timeout_ms: float) -> object:
+    async def noted(self: Link, key: object, message: object, **options: object) -> object:
         asked.append((getattr(key, "name", ""), getattr(message, "topics", None)))
-        return await request(self, key, message, timeout_ms=timeout_ms)  # type: ignore[arg-type]
+        return await request(self, key, message, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Link, "request", noted)
     read_table(bootstrap, "partitions", "topic", "partition", "leader", "isr", where={"topic": "orders"})
