@@ -344,30 +344,35 @@ def _carry_out(settings: ChaosCampaignSettings, *, as_json: bool) -> None:
 
 @contextmanager
 def ending_on_signals() -> Iterator[Callable[[], None]]:
-    """Make SIGTERM and SIGHUP end the run as ctrl-C does, but with a shell's exit code for that signal.
+    """Make SIGINT, SIGTERM and SIGHUP end the run, with a shell's exit code for that signal. SIGINT ends it also if it
+    is ignored, as in a background job of a shell.
 
-    Each of these signals is turned into SIGINT, which trio handles itself: an exception at an arbitrary point of trio's
-    event loop would break it. The yielded function raises KeyboardInterrupt if a signal has arrived. It must be called,
-    because the interpreter ignores a KeyboardInterrupt that is raised in some places, for example in a finalizer."""
+    The yielded function raises KeyboardInterrupt if a signal has arrived. It must be called repeatedly, because the
+    interpreter ignores a KeyboardInterrupt that a signal handler raises in some places, for example in a finalizer.
+    While trio runs, the handler raises nothing at the first signal: an exception at an arbitrary point of the event
+    loop could break it."""
+    import trio
+
     ended_by: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         ended_by.append(number)
-        signal.raise_signal(signal.SIGINT)
+        if len(ended_by) > 1 or not trio.lowlevel.in_trio_run():
+            raise KeyboardInterrupt
 
     def raise_if_interrupted() -> None:
         if ended_by:
             raise KeyboardInterrupt
 
-    # SIGINT is ignored, for example in a background job of a shell
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    before = [(number, signal.signal(number, interrupt)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     try:
         yield raise_if_interrupted
+        raise_if_interrupted()
     except KeyboardInterrupt:
         raise typer.Exit(SIGNAL_BASE + (ended_by or [signal.SIGINT])[0]) from None
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _exit_code(verdict: str) -> int:

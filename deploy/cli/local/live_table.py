@@ -50,8 +50,9 @@ class LatestState:
 
 
 def watch(cluster: LocalCluster) -> None:
-    """Show the cluster until ctrl-C or the end of its last node."""
-    trio.run(_watch, cluster)
+    """Show the cluster until ctrl-C or the end of its last node. Ctrl-C takes effect at a checkpoint: in a finalizer,
+    the interpreter would ignore it."""
+    trio.run(_watch, cluster, restrict_keyboard_interrupt_to_checkpoints=True)
 
 
 async def _watch(cluster: LocalCluster) -> None:

@@ -146,6 +146,7 @@ class Run:
                 trio.run(self._work, target, history, observer)
             except BaseExceptionGroup as group:
                 raise _decisive(group) from None
+            self._settings.raise_if_interrupted()
         except ClusterError as problem:
             if not self._is_working:
                 raise
