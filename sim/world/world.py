@@ -9,6 +9,7 @@ name. Each has a separate host with a disk that outlives the node's processes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -73,19 +74,21 @@ class World:
         """Run `main(world)` to its end under virtual time, then end every node; return the result of `main`.
 
         Raises the exception of `main`, or of a node that has no `on_failure`. Raises Deadlock or Livelock."""
-        with deterministic_trio(self.seed), quiet_collector():
+        with deterministic_trio(self.seed), quiet_collector(), ExitStack() as wires:
             watchdog = Watchdog(self._schedule, self._livelocked)
             try:
-                return trio.run(self._supervise, main, clock=self._schedule, instruments=[watchdog])
+                return trio.run(self._supervise, main, wires, clock=self._schedule, instruments=[watchdog])
             except BaseExceptionGroup as group:  # ctrl-C, in a nursery: callers expect it under its own name
                 if group.subgroup(KeyboardInterrupt) is not None:
                     raise KeyboardInterrupt from None
                 raise
 
-    async def _supervise(self, main: Callable[[World], Awaitable[T]]) -> T:
+    async def _supervise(self, main: Callable[[World], Awaitable[T]], wires: ExitStack) -> T:
+        """Run `main` with trip wires. The caller closes `wires` too: this task never ends if trio's loop breaks."""
         body_error: BaseException | None = None
         try:
-            with tripwires(self.stop):
+            with wires:
+                wires.enter_context(tripwires(self.stop))
                 async with trio.open_nursery() as self._nursery:
                     try:
                         result = await main(self)

@@ -149,3 +149,31 @@ def test_a_forbidden_call_ends_the_run_even_if_its_exception_is_caught() -> None
     with pytest.raises(NotOfThisWorld, match=r"time\.time was called"):
         World(1).run(main)
     assert not went_on
+
+
+BREAKS_THE_LOOP = """
+import os, time, trio
+from kraft.sim.world import World
+
+def raise_in_the_loop(_):
+    raise ArithmeticError
+
+async def main(world):
+    with trio.move_on_after(1):
+        await trio.lowlevel.wait_task_rescheduled(raise_in_the_loop)
+
+clock = time.perf_counter
+try:
+    World(1).run(main)
+except trio.TrioInternalError as problem:
+    print(type(problem.__cause__).__name__, time.perf_counter is clock, flush=True)
+os._exit(0)  # without the finalizers of the tasks that never ended
+"""
+
+
+def test_the_functions_of_the_real_world_are_back_after_a_run_whose_event_loop_broke() -> None:
+    """A time-out of a test breaks the loop: it raises at an arbitrary point."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", BREAKS_THE_LOOP]
+    found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert found.split() == ["ArithmeticError", "True"]
