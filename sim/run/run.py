@@ -56,7 +56,7 @@ from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.settings_ledger import SettingsLedger
-from kraft.sim.workload.transaction_work import PARTITIONS as TRANSACTION_TOPICS
+from kraft.sim.workload.transaction_recorder import PARTITIONS as TRANSACTION_TOPICS
 from kraft.sim.workload.transaction_work import TransactionWork
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
@@ -353,7 +353,7 @@ class ClusterRun:
             "D13": self.quiescent_checks.indexed,
             "N3": self.quiescent_checks.parked,
             **dict.fromkeys(("T7", "T9", "L9"), self.transactions.judged),
-            "T11": self.transactions.offsets_read,
+            "T11": self.transactions.recorder.offsets_read,
         }
 
     def _result(self) -> RunResult:
@@ -373,8 +373,8 @@ class ClusterRun:
             "small topics": len(workload.small_topics.created),
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "dealt with by a group": self.consumers.processed,
-            "transactions committed": self.transactions.committed,
-            "transactions aborted": self.transactions.aborted,
+            "transactions committed": self.transactions.recorder.committed,
+            "transactions aborted": self.transactions.recorder.aborted,
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,

@@ -155,7 +155,7 @@ def test_checks_accept_a_transaction_whose_only_record_the_producer_rejected(mon
     run, found = played(at(500, COMMIT_TRANSACTION), at(900, COMMIT_TRANSACTION))
     assert not found
     assert rejected
-    empty, following = run.transactions.transactions[:2]
+    empty, following = run.transactions.recorder.transactions[:2]
     assert empty.data == following.data
 
 
@@ -273,7 +273,7 @@ def test_checks_catch_a_group_offset_that_an_aborted_transaction_has_changed(mon
 
 def test_checks_catch_a_transaction_that_stays_open_after_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     work = (at(500, OUTLAST_TIMEOUT), at(1_000, KILL_PRODUCER))
-    monkeypatch.setattr("kraft.sim.workload.transaction_work._ProducersOfOneId.run", _start_once)
+    monkeypatch.setattr("kraft.sim.workload.transactional_producers.ProducersOfOneId.run", _start_once)
     planting = lambda: monkeypatch.setattr(TransactionShard, "set_timeout", lambda *_: None)  # noqa: E731
     assert "T7" in caught(planting, *work)
 
