@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraft.broker.consumer_group.records import ConsumerLogEntry
+from kraft.broker.consumer_group.timers import ConsumerTimer
 from kraft.broker.group.classic_group import Member
 from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import JoinRequest, Reply, Request, Ticket
@@ -65,8 +67,14 @@ class ReadStableOffsets(NamedTuple):
     request: Request
 
 
-Written = GroupLogEntry | TransactionalBatch | MarkerBatch
-After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | ReadStableOffsets
+class ConsumerTimerFired(NamedTuple):
+    """Nothing to do after the commit. If the write failed, the timer of a consumer group fires again later."""
+
+    timer: ConsumerTimer
+
+
+Written = GroupLogEntry | ConsumerLogEntry | TransactionalBatch | MarkerBatch
+After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | ReadStableOffsets | ConsumerTimerFired
 
 
 class CoordinatorStep(NamedTuple):

@@ -1,0 +1,20 @@
+"""The names of the timers of consumer groups."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class ConsumerTimerKind(Enum):
+    SESSION = "a member was not heard of"
+    REVOCATION = "the time to revoke partitions is over"
+    RESOLUTION = "topics are left to match with a regular expression"
+
+
+class ConsumerTimer(NamedTuple):
+    """The name of a timer; `member_id` is not used by RESOLUTION timers."""
+
+    kind: ConsumerTimerKind
+    group: str
+    member_id: str = ""
