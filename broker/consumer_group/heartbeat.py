@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 from kraft.broker.consumer_group.epochs import bump_if_changed
 from kraft.broker.consumer_group.leaving import leave
-from kraft.broker.consumer_group.membership import Refusal, heartbeat_refusal, take_place_of_static_member
+from kraft.broker.consumer_group.membership import heartbeat_refusal, take_place_of_static_member
 from kraft.broker.consumer_group.memory import GroupMemory
 from kraft.broker.consumer_group.reconciliation import Goal, reconcile
 from kraft.broker.consumer_group.records import (
+    ClassicMemberValue,
     ConsumerMemberKey,
     ConsumerMemberValue,
     CurrentMemberKey,
@@ -47,6 +48,7 @@ from kraft.broker.consumer_group.state import ConsumerGroup, Draft, partitions_o
 from kraft.broker.consumer_group.subscriptions import ids_of, topics_of
 from kraft.broker.consumer_group.targets import update_target
 from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.validation import Refusal
 from kraft.broker.shard.now import Now
 from kraft.wire.error_codes import ErrorCode
 
@@ -67,13 +69,7 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundi
     refusal = heartbeat_refusal(draft.group, request, around.settings) or _regex_refusal(draft.group, request)
     if refusal is not None:
         return request.refused(*refusal)
-    take_place_of_static_member(draft, request)
-    before = draft.group.assignment_of(request.member_id)
-    is_new_subscription = _update_member(draft, request, around)
-    group = draft.group
-    if group.epoch > group.assignment_epoch:
-        update_target(draft, around.topics, around.settings.assignors, around.now.wall_ms)
-    after = _reconcile(draft, request, around.topics, is_new_subscription=is_new_subscription)
+    before, after = advance(draft, request, around)
     if after is None:
         message = "The member is in an unknown state. It must abandon all its partitions and rejoin."
         return request.refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
@@ -86,6 +82,20 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundi
         around.settings.heartbeat_interval_ms,
         partitions_of(after.assigned) if is_shown else None,
     )
+
+
+def advance(
+    draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundings, classic: ClassicMemberValue | None = None
+) -> tuple[CurrentMemberValue, CurrentMemberValue | None]:
+    """Carry out the steps of an accepted heartbeat. Return the member's assignment before and after; the latter is None
+    if the member must be fenced. `classic`: the member has sent a JoinGroup request, which says the same things."""
+    take_place_of_static_member(draft, request)
+    before = draft.group.assignment_of(request.member_id)
+    is_new_subscription = _update_member(draft, request, around, classic)
+    group = draft.group
+    if group.epoch > group.assignment_epoch:
+        update_target(draft, around.topics, around.settings.assignors, around.now.wall_ms)
+    return before, _reconcile(draft, request, around.topics, is_new_subscription=is_new_subscription)
 
 
 def _is_full(request: ConsumerHeartbeatRequest) -> bool:
@@ -108,11 +118,13 @@ def _regex_refusal(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> R
     return None if problem is None else Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
 
 
-def _update_member(draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundings) -> bool:
+def _update_member(
+    draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundings, classic: ClassicMemberValue | None
+) -> bool:
     """Write the member's metadata if they changed, and what follows for the group. Return whether the member's
     subscription has changed."""
     old = draft.group.members.get(request.member_id)
-    new = _updated(old, request)
+    new = _updated(old, request, classic)
     if new != old:
         draft.write(ConsumerMemberKey(draft.group_id, request.member_id), new)
     old_names, old_regex = ((), None) if old is None else (old.subscribed_names, old.subscribed_regex)
@@ -130,7 +142,9 @@ def _update_member(draft: Draft, request: ConsumerHeartbeatRequest, around: Surr
     return has_new_names or has_new_regex or has_new_topics
 
 
-def _updated(old: ConsumerMemberValue | None, request: ConsumerHeartbeatRequest) -> ConsumerMemberValue:
+def _updated(
+    old: ConsumerMemberValue | None, request: ConsumerHeartbeatRequest, classic: ClassicMemberValue | None
+) -> ConsumerMemberValue:
     """Return the member's metadata after this heartbeat; what the request does not have stays."""
     known = ConsumerMemberValue(None, None, "", "", (), None, -1) if old is None else old
     regex, names = request.subscribed_regex, request.subscribed_names
@@ -144,6 +158,7 @@ def _updated(old: ConsumerMemberValue | None, request: ConsumerHeartbeatRequest)
         known.subscribed_regex if regex is None else regex or None,
         known.rebalance_timeout_ms if timeout_ms is None else timeout_ms,
         known.server_assignor if request.server_assignor is None else request.server_assignor,
+        classic,
     )
 
 
