@@ -34,6 +34,7 @@ from kraft.broker.group.durable import DurableState, StateEntry
 from kraft.broker.group.expiry import delete_group, expire, forget_topics
 from kraft.broker.group.joining import join, replaced, static_replacement_failed
 from kraft.broker.group.membership import heartbeat, leave, session_timed_out, shrink_if_too_large
+from kraft.broker.group.migrating import begin_downgraded_group, begin_downgraded_groups, forget_classic_group
 from kraft.broker.group.offsets import (
     commit,
     commit_in_transaction,
@@ -73,6 +74,7 @@ from kraft.broker.group.step import (
     ContinueRequest,
     CoordinatorCall,
     CoordinatorStep,
+    GroupDowngraded,
     ReadStableOffsets,
     SendReply,
     StaticMemberReplaced,
@@ -134,6 +136,7 @@ class GroupCoordinator:
                 self._shard.reset_session(group, member, now.monotonic_ms)
             shrink_if_too_large(self._shard, group, call)
         begin_consumer_groups(self._shard, call)
+        begin_downgraded_groups(self._shard, call)
         return call.step()
 
     def appended(self, entries: Iterable[Written], end_offset: int) -> None:
@@ -147,7 +150,7 @@ class GroupCoordinator:
         consumers = shard.versions.newest.consumers
         for group_id in groups:
             if group_id in consumers:
-                shard.groups.pop(group_id, None)
+                forget_classic_group(shard, group_id)
                 continue
             shard.memories.pop(group_id, None)
             if group_id not in shard.groups:
@@ -201,6 +204,8 @@ class GroupCoordinator:
                 assigned(self._shard, after, call)
             case StaticMemberReplaced():
                 replaced(self._shard, after, call)
+            case GroupDowngraded(group_id):
+                begin_downgraded_group(self._shard, group_id, call)
             case ReadStableOffsets(ticket, request):
                 call.reply(ticket, _read(self._shard, request))
         return call.step()
@@ -215,6 +220,8 @@ class GroupCoordinator:
                 call.reply(ticket, request.refused(error))
             case ConsumerTimerFired(timer):
                 consumer_timer_failed(self._shard, timer, call)
+            case GroupDowngraded(group_id):
+                begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
                 assignments_failed(self._shard, after, error, call)
             case StaticMemberReplaced():
