@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from kraft.broker.consumer_group.records import ConsumerGroupValue, ConsumerLogEntry
 from kraft.broker.consumer_group.requests import ConsumerDescribeRequest, ConsumerHeartbeatRequest
 from kraft.broker.consumer_group.timers import ConsumerTimer
 from kraft.broker.consumer_group.topics import Topics
@@ -147,6 +148,9 @@ class GroupCoordinator:
         )
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
+        shard.counts.consumer_rebalances += sum(
+            isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue) for entry in found
+        )
         consumers = shard.versions.newest.consumers
         for group_id in groups:
             if group_id in consumers:
@@ -270,7 +274,11 @@ def _read(shard: Shard, request: Request) -> Reply:
         return read_description(shard, request)
     if isinstance(request, DescribeRequest):
         group = shard.groups.get(request.group)
-        return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead") if group is None else group.describe()
+        if group is not None:
+            return group.describe()
+        is_consumer = request.group in shard.versions.committed.consumers
+        problem = "is not a classic group" if is_consumer else "not found"
+        return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message=f"Group {request.group} {problem}.")
     classic = [
         ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in shard.groups.values()
     ]
