@@ -179,7 +179,7 @@ def consumer_timer_fired(shard: Shard, timer: ConsumerTimer, call: CoordinatorCa
 
 def _is_over(group: ConsumerGroup, timer: ConsumerTimer) -> bool:
     """Return whether the timer still applies to the member."""
-    if timer.kind is ConsumerTimerKind.SESSION:
+    if timer.kind is not ConsumerTimerKind.REVOCATION:
         return True
     return group.assignment_of(timer.member_id).state is MemberState.UNREVOKED_PARTITIONS
 
