@@ -23,6 +23,7 @@ from kraft.wire.primitives import (
     compact_array_count,
     compact_byte_string,
     compact_string,
+    read_bytes,
     read_compact_array_count,
     read_compact_byte_string,
     read_compact_string,
@@ -371,10 +372,8 @@ class _ValueReader:
         return held or NOTHING_HELD
 
     def _topic(self) -> tuple[UUID, list[int]]:
-        end = self.position + _UUID_BYTES
-        topic_id = UUID(bytes=bytes(self.data[self.position : end]))
-        self.position = end
-        return topic_id, self._int32s()
+        raw, self.position = read_bytes(self.data, self.position, _UUID_BYTES)
+        return UUID(bytes=raw), self._int32s()
 
     @staticmethod
     def int32s_of(field: memoryview) -> list[int]:
