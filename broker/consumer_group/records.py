@@ -59,6 +59,9 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
+MEMBER_STATES: Mapping[int, MemberState] = MappingProxyType({state.value: state for state in MemberState})
+
+
 class ConsumerGroupKey(NamedTuple):
     """The key of a group's epoch."""
 
@@ -296,15 +299,7 @@ class _ValueReader:
         self.position = len(_VERSION)
 
     def value(self, kind: int) -> ConsumerValue:
-        read: dict[int, Callable[[], ConsumerValue]] = {
-            3: self._group,
-            5: self._member,
-            6: self._target_epoch,
-            7: self._target,
-            8: self._current,
-            16: self._regex,
-        }
-        found = read[kind]()
+        found = VALUE_READERS[kind](self)
         if self.position != len(self.data):
             raise WireError(f"{len(self.data) - self.position} unexpected bytes at the end of a record of a group")
         return found
@@ -354,8 +349,7 @@ class _ValueReader:
     def _current(self) -> CurrentMemberValue:
         epoch, previous_epoch, state = _EPOCHS_AND_STATE.unpack_from(self.data, self.position)
         self.position += _EPOCHS_AND_STATE.size
-        known = state in MemberState.__members__.values()
-        found = MemberState(state) if known else MemberState.UNKNOWN
+        found = MEMBER_STATES.get(state, MemberState.UNKNOWN)
         assigned, revoking = self._held(epoch), self._held(epoch)
         self._skip_tags()
         return CurrentMemberValue(epoch, previous_epoch, found, assigned, revoking)
@@ -430,3 +424,16 @@ class _ValueReader:
 
     def _skip_tags(self) -> None:
         self.position = skip_tagged_fields(self.data, self.position, len(self.data))
+
+
+VALUE_READERS: Mapping[int, Callable[[_ValueReader], ConsumerValue]] = MappingProxyType(
+    {
+        3: _ValueReader._group,
+        5: _ValueReader._member,
+        6: _ValueReader._target_epoch,
+        7: _ValueReader._target,
+        8: _ValueReader._current,
+        16: _ValueReader._regex,
+    }
+)
+"""Type number of a record → the method that reads its value."""
