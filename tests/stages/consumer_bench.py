@@ -26,10 +26,11 @@ class TopicRow(NamedTuple):
 
 
 class TopicRows:
-    """Topics by name. Immutable."""
+    """Topics by name. Immutable, except that `scans` counts the iterations over all topics."""
 
     def __init__(self, rows: Mapping[str, TopicRow]) -> None:
         self._rows = dict(sorted(rows.items()))
+        self.scans = 0
         self._names = {row.topic_id: row.name for row in rows.values()}
 
     def get(self, name: str, /) -> TopicRow | None:
@@ -39,6 +40,7 @@ class TopicRows:
         return self._names.get(topic_id)
 
     def __iter__(self) -> Iterator[TopicRow]:
+        self.scans += 1
         return iter(self._rows.values())
 
 
