@@ -155,7 +155,7 @@ class ClassicClient(Client):
             for partition in partitions
         }
         given = {}
-        for member_id, row in said.items():
+        for member_id in said:
             mine = self.named(target[member_id])
             given[member_id] = by_topic(place for place in mine if owners.get(place, member_id) == member_id)
         return tuple((member_id, encode_assignment(0, partitions)) for member_id, partitions in given.items())

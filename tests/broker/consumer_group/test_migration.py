@@ -218,6 +218,23 @@ def test_clients_that_wait_in_the_classic_group_are_asked_to_join_again() -> Non
     assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_members_without_an_assignment_keep_what_they_said_they_own_when_the_group_is_upgraded() -> None:
+    """The assignments of the classic group are forgotten when its rebalance begins again before the leader's sync."""
+    bench = ConsumerBench()
+    group = classic_group(bench, None, None)
+    owners = list(group.clients)
+    third = group.start(True)
+    for client in (third, third, third, *owners, *owners):
+        group.step(client)
+    assert bench.state == "CompletingRebalance"
+    bench.join(protocols=(("cooperative-sticky", subscription(("orders", "trades"))),))
+    assert {member.assignment for member in bench.group.members.values()} == {b""}
+    assert bench.enter("new", "orders", "trades").assignment == {}
+    for client in owners:
+        held = bench.consumers.assignment_of(client.member_id).assigned
+        assert {(bench.topics.name_of(topic_id), n) for topic_id, rows in held.items() for n in rows} == client.owned
+
+
 def test_a_refused_heartbeat_leaves_clients_that_wait_in_the_classic_group_alone() -> None:
     bench = ConsumerBench(initial_rebalance_delay_ms=3_000)
     waiting = bench.join(protocols=(("range", subscription(("orders",))),))
@@ -379,7 +396,7 @@ def test_a_downgraded_group_rebalances_although_its_coordinator_ends_before_it_c
 
 
 def test_a_downgrade_that_is_not_written_leaves_the_consumer_group_as_it_was() -> None:
-    bench, group, classic, consumer = mixed()
+    bench, _, classic, consumer = mixed()
     before = bench.consumers
     bench.refuses_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.beat(consumer.member_id, -1).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
