@@ -91,6 +91,11 @@ class Cluster:
         """Return the names of all known topics, sorted, without Kafka's internal topics."""
         return sorted(name for name, topic in self._topics.items() if not topic.is_internal)
 
+    def names_of(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
+        """Return the names of those of these topics that are known, by topic id."""
+        wanted = set(topic_ids)
+        return {one.topic_id: name for name, one in self._topics.items() if one.topic_id in wanted}
+
     def leader(self, topic_partition: TopicPartition) -> LeaderAndEpoch | None:
         """Return the partition's leader; None if the leader or its address is not known."""
         leader = self._leaders.get(topic_partition)
@@ -229,6 +234,14 @@ class Cluster:
             for name in [name for name in self._topics if name not in there]:
                 self._forget_topic(name)
         return self._learn(answer)
+
+    async def refresh_ids(self, topic_ids: Iterable[UUID], *, timeout_ms: float = REQUEST_TIMEOUT_MS) -> None:
+        """Request metadata of the topics with these ids and store it. Ids that the broker does not know are ignored."""
+        wanted = tuple({"topic_id": topic_id, "name": None} for topic_id in sorted(set(topic_ids)))
+        request = messages.build(
+            messages.request_class(ApiKey.METADATA), topics=wanted, allow_auto_topic_creation=False
+        )
+        self._learn(await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms, answer_ms=METADATA_TIMEOUT_MS))
 
     def _learn(self, answer: Any) -> dict[str, ErrorCode]:
         self.cluster_id = answer.cluster_id

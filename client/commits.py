@@ -222,11 +222,13 @@ class Commits:
         for topic, partition in wanted:
             topics.setdefault(topic, []).append(partition)
         asked = tuple({"name": name, "partition_indexes": tuple(parts)} for name, parts in topics.items())
+        member = self._member()
+        as_member = {"member_id": member.member_id, "member_epoch": member.generation} if member.is_member_epoch else {}
         answer = await self._coordinator.ask(
             ApiKey.OFFSET_FETCH,
             COMMITS,
             timeout_ms=self._config.request_timeout_ms,
-            groups=({"group_id": self._coordinator.group_id, "topics": asked},),
+            groups=({"group_id": self._coordinator.group_id, "topics": asked, **as_member},),
             require_stable=True,
         )
         if answer is None:
@@ -255,4 +257,6 @@ class Commits:
             return False
         if reaction_to(code) is Reaction.RETRY or code in RETRIABLE:
             return False
+        if self._config.is_consumer_protocol and reaction_to(code) in (Reaction.FORGET_GENERATION, Reaction.FORGET_ID):
+            return False  # the member joins again, or has left
         raise KafkaError(code, f"offsets of group {self._coordinator.group_id} cannot be read")

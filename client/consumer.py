@@ -26,6 +26,7 @@ from kraft.client.background import open_background
 from kraft.client.cluster import Cluster
 from kraft.client.commits import Commits
 from kraft.client.connections import TimedOut, VersionMismatch
+from kraft.client.consumer_group import ConsumerGroupMembership
 from kraft.client.coordinator import Coordinator
 from kraft.client.core.assigned import Assignment, ConsumerPartition
 from kraft.client.core.configs import ConsumerConfig
@@ -61,7 +62,7 @@ class Consumer:
         self._cluster: Cluster = not_open("Consumer")
         self._fetcher: Fetcher = not_open("Consumer")
         self._assignment = Assignment()
-        self._group: GroupMembership | None = None
+        self._group: GroupMembership | ConsumerGroupMembership | None = None
         self._commits: Commits | None = None
         self._membership: trio.CancelScope | None = None
         self._failures: dict[str, Exception] = {}
@@ -147,22 +148,34 @@ class Consumer:
         self, topics: Iterable[str] | str | re.Pattern[str], *, listener: RebalanceListener | None = None
     ) -> None:
         """Join the group `group_id`, and read the partitions of these topics that the group assigns to this consumer.
-        `topics` has names, or is a pattern (compiled, or a string that begins with `^`). Return at once; partitions are
-        assigned during `poll`."""
+        `topics` has names, or is a pattern (compiled, or a string that begins with `^`). With
+        `group_protocol="consumer"`, the brokers resolve such a string, in the syntax of RE2, and a consumer that has
+        subscribed before stays in the group. Return at once; partitions are assigned during `poll`."""
         if self.config.group_id is None:
             raise ValueError("subscribe needs a group_id; use assign to read without a group")
-        if isinstance(topics, str):
-            topics = re.compile(topics) if topics.startswith("^") else [topics]
+        listener = listener or RebalanceListener()
+        if isinstance(self._group, ConsumerGroupMembership) and self._end is None:
+            self._topic_failures = {}
+            self._group.subscribe(self._wanted(topics), listener)
+            await trio.lowlevel.checkpoint()
+            return
         with self._changing():
             await self.unsubscribe()
-        wanted = SubscribedTopics(self._cluster, topics, partial(self._keep, self._topic_failures))
-        self._group = GroupMembership(
-            self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail
+        membership = ConsumerGroupMembership if self.config.is_consumer_protocol else GroupMembership
+        self._group = membership(
+            self.config, self._cluster, self._assignment, self._wanted(topics), listener, self._changed, self._fail
         )
-        self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits
         self._membership = trio.CancelScope()
         self._nursery.start_soon(self._run_membership, self._group, self._membership)
+
+    def _wanted(self, topics: Iterable[str] | str | re.Pattern[str]) -> SubscribedTopics:
+        failed = partial(self._keep, self._topic_failures)
+        if isinstance(topics, str) and topics.startswith("^"):
+            if self.config.is_consumer_protocol:
+                return SubscribedTopics(self._cluster, (), failed, regex=topics)
+            return SubscribedTopics(self._cluster, re.compile(topics), failed)
+        return SubscribedTopics(self._cluster, [topics] if isinstance(topics, str) else topics, failed)
 
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member, and stop reading."""
@@ -190,7 +203,7 @@ class Consumer:
         """The id of this consumer in its group; empty outside of a group."""
         return "" if self._group is None else self._group.member.member_id
 
-    async def _run_membership(self, group: GroupMembership, scope: trio.CancelScope) -> None:
+    async def _run_membership(self, group: GroupMembership | ConsumerGroupMembership, scope: trio.CancelScope) -> None:
         with scope:
             try:
                 await group.run()
@@ -252,7 +265,7 @@ class Consumer:
         await trio.lowlevel.checkpoint()
         group = self._group
         if group is not None:
-            group.is_polled = True
+            group.poll_clock.is_polled = True
         elif not self._assignment.partitions and not self._changes:
             self._raise_failure()
             raise RuntimeError("poll has nothing to read: subscribe or assign first")
@@ -272,7 +285,7 @@ class Consumer:
                     return []
         finally:
             if group is not None:
-                group.is_polled = False
+                group.poll_clock.is_polled = False
 
     def __aiter__(self) -> Self:
         return self
@@ -284,7 +297,7 @@ class Consumer:
             # Fast path of nearly every iteration: return the next record of the same batch, without a checkpoint.
             last.consumed = last.given
             if self._group is not None:
-                self._group.is_iterated = True
+                self._group.poll_clock.is_iterated = True
             record = last.records.pop()
             last.advance(record)
             return record

@@ -6,6 +6,7 @@ and heartbeats have separate connections.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kraft.client.cluster import METADATA_TIMEOUT_MS, RETRIABLE, Cluster
@@ -62,11 +63,15 @@ class Coordinator:
     async def ask(self, key: ApiKey, purpose: str, *, timeout_ms: float, **fields: Any) -> Any:
         """Send one request and return the response. Return None if the connection failed; the coordinator is then
         unknown, and the next call finds it again."""
-        node = await self.find()
         request = messages.build(messages.request_class(key), **fields)
+        return await self.ask_in_version(key, purpose, lambda _: request, timeout_ms=timeout_ms)
+
+    async def ask_in_version(self, key: ApiKey, purpose: str, build: Callable[[int], Any], *, timeout_ms: float) -> Any:
+        """Do the same as `ask`. `build(version)` returns the request for the version that is sent."""
+        node = await self.find()
         try:
             link = await self._cluster.links.get(node.address, purpose)
-            return await link.request(key, request, timeout_ms=timeout_ms)
+            return await link.request(key, build(link.version(key)), timeout_ms=timeout_ms)
         except (*CONNECTION_FAILURES, WireError):
             link_now = self._cluster.links.live(node.address, purpose)
             if link_now is not None:

@@ -9,7 +9,7 @@ Source: Kafka's AbstractCoordinator, ConsumerCoordinator, KIP-345, KIP-429.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -24,9 +24,10 @@ from kraft.client.core.consumer_protocol import decode_assignment
 from kraft.client.core.membership import MemberIdentity, Reaction, reaction_to
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.joining import JoinRequests
-from kraft.client.rebalancing import PollGate, RebalanceListener
+from kraft.client.owned_partitions import OwnedPartitions
+from kraft.client.poll_clock import PollClock
+from kraft.client.rebalancing import RebalanceListener
 from kraft.client.subscription import SubscribedTopics
-from kraft.seam import Seam
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -35,41 +36,37 @@ LEAVE_TIMEOUT_MS = 1_500
 
 class GroupMembership:
     """This consumer's membership in its group. `member` is its identity. `changed()` is called when the assignment has
-    changed, and `failed(error)` with an exception that the rebalance listener has raised."""
+    changed, and `failed(error)` with an exception that `listener` has raised."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        seam: Seam,
         cluster: Cluster,
         assignment: Assignment,
         topics: SubscribedTopics,
+        listener: RebalanceListener,
         changed: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
         assert config.group_id is not None
+        seam = cluster.seam
         self.member = MemberIdentity()
-        self.listener = RebalanceListener()
-        self.poll_gate = PollGate(changed)
         self.coordinator = Coordinator(config, cluster, config.group_id)
         self.commits = Commits(config, seam, self.coordinator, assignment, lambda: self.member, self._on_refused)
+        self.poll_clock = PollClock(seam.clock, config.max_poll_interval_ms)
+        self._owned = OwnedPartitions(config, assignment, self.commits, listener, changed, failed)
+        self.poll_gate = self._owned.poll_gate
         self._config = config
         self._clock = seam.clock
         self._assignment = assignment
         self._topics = topics
-        self._changed = changed
-        self._failed = failed
         assignors = assignors_named(config.assignors)
         self._is_cooperative = is_cooperative(assignors)
         self._joining = JoinRequests(config, cluster, self.coordinator, assignment, assignors)
         self._must_join = trio.Event()
-        self._has_lost = False
         self._is_joining = False
         self._last_assigned: tuple[TopicPartition, ...] = ()
         """The partitions of the last assignment, including those that were given up since then in order to rejoin."""
-        self._polled_ms: int | None = seam.clock.monotonic_ms()
-        self.is_iterated = False
-        """Whether the application has taken a record by iteration, without `poll`, since the last heartbeat."""
         self._joined_topics: list[str] = []
         """The subscribed topics in the last JoinGroup request."""
 
@@ -104,14 +101,7 @@ class GroupMembership:
         if reaction is Reaction.FIND_COORDINATOR:
             self.coordinator.forget()
         if was_in_group and not self.member.is_in_group:
-            self._lose_partitions()
-
-    def _lose_partitions(self) -> None:
-        """Stop returning records of this member's partitions, because the partitions may already belong to other
-        members."""
-        self._has_lost = True
-        if self._assignment.partitions:
-            self.poll_gate.request_hold()
+            self._owned.lose()
 
     def _on_refused(self, member: MemberIdentity, reaction: Reaction) -> None:
         """React to the error with which the coordinator rejected a commit of `member`."""
@@ -126,41 +116,14 @@ class GroupMembership:
     async def _give_up_before_join(self) -> None:
         """Give up partitions before a join. With cooperative assignors, these are only the partitions of topics that
         are no longer subscribed; otherwise, all partitions."""
-        revoked = frozenset(self._assignment.partitions)
-        if self._is_cooperative and not self._has_lost:
+        revoked = self._owned.all
+        if self._is_cooperative and not self._owned.is_lost:
             wanted = set(await self._topics.names())
             revoked = frozenset(tp for tp in revoked if tp[0] not in wanted)
         if revoked:
             async with self.poll_gate.application_held():
-                await self._revoke(revoked)
-        self._has_lost = False
-
-    async def _revoke(self, revoked: frozenset[TopicPartition], *, commit_ms: float | None = None) -> None:
-        """Commit, call the listener, and stop reading these partitions. The commit may be the first request by which
-        the member learns that it was expelled. It has then lost all its partitions."""
-        if self._config.enable_auto_commit and not self._has_lost:
-            await self.commits.commit_consumed(timeout_ms=commit_ms)
-        owned = frozenset(self._assignment.partitions)
-        if self._has_lost:
-            self._set_partitions(frozenset())
-            await self._call_listener(self.listener.on_partitions_lost, owned)
-        else:
-            await self._call_listener(self.listener.on_partitions_revoked, revoked)
-            self._set_partitions(owned - revoked)
-
-    async def _call_listener(
-        self, callback: Callable[[frozenset[TopicPartition]], Awaitable[None]], partitions: frozenset[TopicPartition]
-    ) -> None:
-        """Call the listener. If it raises an exception (such as CommitFailed), report it to the application; the
-        membership continues."""
-        try:
-            await callback(partitions)
-        except Exception as failure:  # noqa: BLE001 - `poll` raises it
-            self._failed(failure)
-
-    def _set_partitions(self, partitions: frozenset[TopicPartition]) -> None:
-        self._assignment.replace(sorted(partitions))
-        self._changed()
+                await self._owned.revoke(revoked)
+        self._owned.is_lost = False
 
     async def _join(self) -> frozenset[TopicPartition] | None:
         """Send JoinGroup and SyncGroup once. Return this member's partitions, or None if it must join again."""
@@ -193,16 +156,13 @@ class GroupMembership:
         join again, so that other members get these partitions in a second rebalance."""
         self._last_assigned = tuple(sorted(assigned))
         member = self.member
-        owned = frozenset(self._assignment.partitions)
-        revoked, added = owned - assigned, assigned - owned
+        revoked, added = self._owned.all - assigned, assigned - self._owned.all
         async with self.poll_gate.application_held():
             if revoked:
-                await self._revoke(revoked)
+                await self._owned.revoke(revoked)
             if self.member != member:
                 return  # the member was expelled during the commit or the listener's call, and is about to join again
-            self._set_partitions(assigned)
-            await self._call_listener(self.listener.on_partitions_assigned, added)
-            self._changed()
+            await self._owned.assign(assigned, added)
         if revoked:
             self.rejoin()
 
@@ -213,7 +173,7 @@ class GroupMembership:
             await self._clock.sleep_ms(self._config.heartbeat_interval_ms)
             if not self.member.is_in_group or self._is_joining:
                 continue
-            if self._exceeds_poll_interval():
+            if self.poll_clock.is_exceeded():
                 await self._leave_idle_group()
                 continue
             asked = self.member
@@ -234,28 +194,12 @@ class GroupMembership:
             if reaction in (Reaction.REJOIN, Reaction.FORGET_GENERATION, Reaction.FORGET_ID):
                 self.rejoin()
 
-    @property
-    def is_polled(self) -> bool:
-        """Whether the application is in `poll` now. When it is set to False, `max.poll.interval.ms` starts to run."""
-        return self._polled_ms is None
-
-    @is_polled.setter
-    def is_polled(self, value: bool) -> None:
-        self._polled_ms = None if value else self._clock.monotonic_ms()
-
-    def _exceeds_poll_interval(self) -> bool:
-        if self.is_iterated and not self.is_polled:
-            self.is_polled = False  # restarts the interval now
-        self.is_iterated = False
-        last_ms = self._polled_ms
-        return last_ms is not None and self._clock.monotonic_ms() - last_ms > self._config.max_poll_interval_ms
-
     async def _leave_idle_group(self) -> None:
         """Leave the group because `max.poll.interval.ms` has passed, so that other members get the partitions. Join
         again when the application polls."""
         await self._send_leave_group()
         self.member = self.member.after(Reaction.FORGET_ID)
-        self._lose_partitions()
+        self._owned.lose()
         self.rejoin()
 
     async def _watch_metadata(self) -> None:
@@ -274,11 +218,10 @@ class GroupMembership:
         if is_done:
             self._assignment.mark_consumed()
         failures: list[Exception] = []
-        self._failed = failures.append
+        self._owned.failed = failures.append
         await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
-        owned = frozenset(self._assignment.partitions)
-        if owned:
-            await self._revoke(owned, commit_ms=LEAVE_TIMEOUT_MS)
+        if self._owned.all:
+            await self._owned.revoke(self._owned.all, commit_ms=LEAVE_TIMEOUT_MS)
         await self._send_leave_group()
         if failures:
             raise failures[0]

@@ -1,4 +1,6 @@
-"""The topics to which a consumer subscribes: a list of names, or a pattern."""
+"""The topics to which a consumer subscribes: a list of names, a pattern, or a regular expression that the coordinator
+resolves.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from kraft.client.cluster import RETRIABLE, Cluster
+from kraft.client.core.heartbeats import TopicSelection
 from kraft.client.core.records import KafkaError
 from kraft.wire.error_codes import ErrorCode
 
@@ -16,7 +19,8 @@ log = structlog.get_logger("kraft.client")
 
 class SubscribedTopics:
     """The topics of a subscription. A pattern must match the whole name. A topic in a list of names need not exist; a
-    topic that does not exist is logged once as a warning.
+    topic that does not exist is logged once as a warning. A subscription with `regex` has no names here: the coordinator
+    of a consumer group (KIP-848) resolves it, in the syntax of RE2.
 
     `failed(error)` is called once for each topic with an error that is not transient, such as an invalid name. The
     other topics are read."""
@@ -26,7 +30,10 @@ class SubscribedTopics:
         cluster: Cluster,
         wanted: Iterable[str] | re.Pattern[str],
         failed: Callable[[KafkaError], None],
+        *,
+        regex: str = "",
     ) -> None:
+        self.regex = regex
         self._cluster = cluster
         self._failed = failed
         self._pattern = wanted if isinstance(wanted, re.Pattern) else None
@@ -42,8 +49,14 @@ class SubscribedTopics:
             return self._listed
         return [name for name in self._cluster.topic_names() if self._pattern.fullmatch(name)]
 
+    async def selection(self) -> TopicSelection:
+        """Return the subscription of a member of a consumer group."""
+        return TopicSelection(tuple(await self.names()), self.regex)
+
     async def refresh(self) -> None:
-        """Request metadata of the subscribed topics."""
+        """Request metadata of the subscribed topics, unless the coordinator resolves them."""
+        if self.regex:
+            return
         wanted = None if self._pattern is not None else self._listed
         errors = await self._cluster.refresh(wanted, timeout_ms=float("inf"))
         self._is_known = True

@@ -36,6 +36,15 @@ LONGS = frozenset(
 TRUTH = MappingProxyType({"true": True, "false": False})
 RESET_POLICIES = ("earliest", "latest", "none")
 """Values of `auto.offset.reset`, in addition to `by_duration:` with a duration (KIP-1106)."""
+GROUP_PROTOCOLS = ("classic", "consumer")
+CLASSIC_ONLY = MappingProxyType(
+    {
+        "session_timeout_ms": "the group has group.consumer.session.timeout.ms",
+        "heartbeat_interval_ms": "the group has group.consumer.heartbeat.interval.ms",
+        "partition_assignment_strategy": "the coordinator assigns partitions; see group_remote_assignor",
+    }
+)
+"""Settings of a consumer that the brokers decide in the consumer protocol, and where."""
 NO_EFFECT = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -75,8 +84,6 @@ UNSUPPORTED = MappingProxyType(
         "transaction_two_phase": "two-phase commit by an outside coordinator (KIP-939) is not supported",
         "interceptor_classes": "there are no interceptors",
         "partitioner_class": "there is one partitioner; choose partitions yourself with `partition`",
-        "group_protocol": "there is only the classic protocol",
-        "group_remote_assignor": "there is only the classic group protocol",
     }
 )
 """Reasons why this client does not support a setting, by the prefix of the setting's name."""
@@ -208,6 +215,8 @@ class ConsumerConfig(ClientConfig):
     client_rack: str = ""
     group_id: str | None = None
     group_instance_id: str | None = None
+    group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -231,6 +240,9 @@ class ConsumerConfig(ClientConfig):
                 f"auto_offset_reset={self.auto_offset_reset!r}: expected {', '.join(RESET_POLICIES)}, or by_duration: "
                 "and a duration of ISO 8601 that is not negative, such as by_duration:PT1H30M"
             )
+        self._check(group_protocol=GROUP_PROTOCOLS)
+        if self.group_remote_assignor is not None and not self.is_consumer_protocol:
+            raise ConfigError("group_remote_assignor needs group_protocol=consumer; see partition_assignment_strategy")
         if self.group_id == "":
             raise ConfigError("group_id is empty: name a group, or leave it out to read without one")
         if self.group_instance_id is not None and self.group_id is None:
@@ -240,6 +252,22 @@ class ConsumerConfig(ClientConfig):
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms}: expected less than "
                 f"session_timeout_ms={self.session_timeout_ms}"
             )
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the configuration like `ClientConfig.of`. Reject settings of the classic protocol for a consumer that
+        uses the other one."""
+        config = super().of(settings)
+        for key in settings:
+            name = key.replace(".", "_")
+            if config.is_consumer_protocol and name in CLASSIC_ONLY:
+                raise ConfigError(f"{key} cannot be set with group_protocol=consumer: {CLASSIC_ONLY[name]}")
+        return config
+
+    @property
+    def is_consumer_protocol(self) -> bool:
+        """Whether this consumer joins groups by the protocol of KIP-848."""
+        return self.group_protocol == "consumer"
 
     @property
     def reset_duration_ms(self) -> int | None:

@@ -1,6 +1,6 @@
-"""Membership in a classic group as a value: the member's identity, and its reaction to each error of the coordinator.
+"""Membership in a group as a value: the member's identity, and its reaction to each error of the coordinator.
 
-Source: Kafka's AbstractCoordinator, ConsumerCoordinator.
+Source: Kafka's AbstractCoordinator, ConsumerCoordinator, KIP-848.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ class Reaction(Enum):
 _REACTIONS = MappingProxyType(
     {
         Reaction.NONE: (ErrorCode.NONE,),
-        Reaction.RETRY: (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        Reaction.RETRY: (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.UNSTABLE_OFFSET_COMMIT,
+            ErrorCode.STALE_MEMBER_EPOCH,
+        ),
         Reaction.FIND_COORDINATOR: (
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -36,7 +40,7 @@ _REACTIONS = MappingProxyType(
             ErrorCode.NETWORK_EXCEPTION,
         ),
         Reaction.REJOIN: (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED),
-        Reaction.FORGET_GENERATION: (ErrorCode.ILLEGAL_GENERATION,),
+        Reaction.FORGET_GENERATION: (ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH),
         Reaction.FORGET_ID: (ErrorCode.UNKNOWN_MEMBER_ID,),
     }
 )
@@ -48,11 +52,13 @@ REACTIONS: Mapping[ErrorCode, Reaction] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """This member as the coordinator identifies it. `generation` is NO_GENERATION while it is not in the group."""
+    """This member as the coordinator identifies it. `generation` is NO_GENERATION while it is not in the group. In a
+    consumer group (KIP-848), it is the member epoch."""
 
     member_id: str = ""
     generation: int = NO_GENERATION
     protocol: str | None = None
+    is_member_epoch: bool = False
 
     @property
     def is_in_group(self) -> bool:

@@ -17,6 +17,7 @@ from kraft.client.core.consumer_protocol import Subscription
 from kraft.client.core.membership import MemberIdentity, Reaction
 from kraft.client.core.records import TopicPartition
 from kraft.client.group import GroupMembership
+from kraft.client.rebalancing import RebalanceListener
 from kraft.client.subscription import SubscribedTopics
 from kraft.sim.world import World
 from kraft.wire.error_codes import ErrorCode
@@ -186,7 +187,9 @@ def a_late_refusal(seed: int) -> None:
         cluster = Cluster(parse_bootstrap("nobody:9092"), seam, client_id="member")
         failures: list[Exception] = []
         topics = SubscribedTopics(cluster, ("orders",), failures.append)
-        group = GroupMembership(config, seam, cluster, Assignment(), topics, lambda: None, failures.append)
+        group = GroupMembership(
+            config, cluster, Assignment(), topics, RebalanceListener(), lambda: None, failures.append
+        )
         group.member = MemberIdentity("m", 6, "range")
         group._on_refused(MemberIdentity("m", 5, "range"), Reaction.FORGET_GENERATION)
         require(

@@ -60,6 +60,11 @@ def test_an_invalid_producer_setting_is_an_error_that_names_valid_values(setting
         ({"fetch.max.bytes": 1 << 31}, "expected at most 2147483647"),
         ({"group_id": ""}, "group_id is empty"),
         ({"heartbeat_interval_ms": 50_000}, "expected less than session_timeout_ms"),
+        ({"group.protocol": "streams"}, "expected classic or consumer"),
+        ({"group_remote_assignor": "uniform"}, "needs group_protocol=consumer"),
+        ({"group_protocol": "consumer", "session.timeout.ms": "9000"}, r"the group has group\.consumer\.session"),
+        ({"group_protocol": "consumer", "heartbeat_interval_ms": 900}, r"the group has group\.consumer\.heartbeat"),
+        ({"group_protocol": "consumer", "partition_assignment_strategy": "range"}, "see group_remote_assignor"),
     ],
 )
 def test_an_invalid_consumer_setting_is_an_error_that_names_valid_values(settings: dict[str, Any], text: str) -> None:
@@ -67,9 +72,7 @@ def test_an_invalid_consumer_setting_is_an_error_that_names_valid_values(setting
         Consumer(**(HERE | settings))
 
 
-@pytest.mark.parametrize(
-    "key", ["transaction.two.phase.commit.enable", "sasl.mechanism", "ssl.truststore.location", "group.protocol"]
-)
+@pytest.mark.parametrize("key", ["transaction.two.phase.commit.enable", "sasl.mechanism", "ssl.truststore.location"])
 def test_an_unsupported_setting_is_rejected_with_a_reason(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} cannot be set: "):
         Producer(**(HERE | {key: "x"}))
@@ -95,6 +98,12 @@ def test_a_producer_is_idempotent_only_with_acks_all() -> None:
 def test_auto_offset_reset_accepts_a_duration() -> None:
     assert ConsumerConfig.of(HERE | {"auto.offset.reset": "by_duration:PT1H"}).reset_duration_ms == 3_600_000
     assert ConsumerConfig.of(HERE | {"auto.offset.reset": "latest"}).reset_duration_ms is None
+
+
+def test_group_protocol_is_classic_unless_it_is_set_to_consumer() -> None:
+    assert not ConsumerConfig.of(HERE).is_consumer_protocol
+    config = ConsumerConfig.of(HERE | {"group.protocol": "consumer", "group.remote.assignor": "range"})
+    assert (config.is_consumer_protocol, config.group_remote_assignor) == (True, "range")
 
 
 def test_assignors_can_be_given_as_a_list_or_as_text() -> None:
