@@ -34,8 +34,7 @@ def heartbeat_refusal(
         message = f"The consumer group has reached its maximum capacity of {settings.members_max} members."
         return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
     if is_joining:
-        is_live = owner is not None and group.assignment_of(owner).epoch != LEAVE_STATIC_EPOCH
-        if is_live and owner != member_id:
+        if owner is not None and owner != member_id and _is_live(group, owner):
             message = f"Instance id {instance_id} is still used by member {owner}."
             return Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, message)
         return None
@@ -50,6 +49,12 @@ def heartbeat_refusal(
         "The member must abandon all its partitions and rejoin."
     )
     return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _is_live(group: ConsumerGroup, owner: str) -> bool:
+    """Return whether a static member must leave before another one takes its place. A client with the classic protocol
+    does not leave when it is restarted."""
+    return group.members[owner].classic is None and group.assignment_of(owner).epoch != LEAVE_STATIC_EPOCH
 
 
 def member_refusal(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Refusal | None:

@@ -8,21 +8,32 @@ Source: KIP-848, Kafka's GroupMetadataManager.
 
 from __future__ import annotations
 
+from kraft.broker.consumer_group.classic_members import session_timeout_ms
 from kraft.broker.consumer_group.describing import describe
 from kraft.broker.consumer_group.epochs import bump_if_changed
 from kraft.broker.consumer_group.heartbeat import Surroundings, heartbeat
 from kraft.broker.consumer_group.leaving import fence
+from kraft.broker.consumer_group.membership import member_refusal
 from kraft.broker.consumer_group.memory import GroupMemory
 from kraft.broker.consumer_group.records import MemberState
 from kraft.broker.consumer_group.requests import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     ConsumerDescribeReply,
     ConsumerDescribeRequest,
+    ConsumerHeartbeatReply,
     ConsumerHeartbeatRequest,
 )
 from kraft.broker.consumer_group.resolving import continue_resolutions
 from kraft.broker.consumer_group.state import EMPTY_GROUP, ConsumerGroup, Draft
 from kraft.broker.consumer_group.timers import ConsumerTimer, ConsumerTimerKind
+from kraft.broker.group.classic_group import ClassicGroup
+from kraft.broker.group.migrating import (
+    begin_upgraded_group,
+    downgrade,
+    is_downgraded_without,
+    upgrade_classic_group,
+)
 from kraft.broker.group.records import GroupKey, GroupLogEntry
 from kraft.broker.group.requests import CONSUMER_TYPE, ListedGroup, Ticket
 from kraft.broker.group.shard import Shard
@@ -39,14 +50,18 @@ def consumer_heartbeat(shard: Shard, request: ConsumerHeartbeatRequest, ticket: 
     """Handle a heartbeat of a consumer group's member, and answer when everything that it changes is committed."""
     group_id = request.group
     group = shard.versions.newest.consumers.get(group_id)
+    draft = Draft(group_id, EMPTY_GROUP if group is None else group)
+    classic = shard.groups.get(group_id) if group is None else None
     if group is None:
-        refusal = _creation_refusal(shard, request)
+        refusal = _create(shard, request, classic, draft, call)
         if refusal is not None:
             call.reply(ticket, request.refused(ErrorCode.GROUP_ID_NOT_FOUND, refusal))
             return
-        if group_id in shard.versions.newest.groups:
-            call.write(GroupLogEntry(GroupKey(group_id), None))
-    draft = Draft(group_id, EMPTY_GROUP if group is None else group)
+    elif _leaves_classic_members(shard, group, request):
+        downgrade(shard, group_id, group, request.member_id, call)
+        reply = ConsumerHeartbeatReply(ErrorCode.NONE, None, request.member_id, LEAVE_EPOCH)
+        call.then(SendReply(ticket, request, reply))
+        return
     memory = shard.memories.get(group_id) or GroupMemory()
     settings = shard.settings.settings_of(group_id)
     reply = heartbeat(draft, request, Surroundings(shard.topics, settings, memory, call.now))
@@ -55,20 +70,43 @@ def consumer_heartbeat(shard: Shard, request: ConsumerHeartbeatRequest, ticket: 
         call.reply(ticket, reply)
         return
     shard.memories[group_id] = memory
-    _write(draft, call)
+    write_draft(draft, call)
     call.then(SendReply(ticket, request, reply))
-    _set_timers(shard, request.member_id, EMPTY_GROUP if group is None else group, draft, call)
+    if classic is not None:
+        begin_upgraded_group(shard, classic, call)
+    set_member_timers(shard, request.member_id, EMPTY_GROUP if group is None else group, draft, call)
 
 
-def _creation_refusal(shard: Shard, request: ConsumerHeartbeatRequest) -> str | None:
-    """Return why a heartbeat may not create its consumer group; None if it may. An empty classic group makes room."""
-    group = shard.groups.get(request.group)
-    if group is not None and not group.is_empty:
-        return f"Group {request.group} is not a consumer group."
-    return None if request.epoch == JOIN_EPOCH else f"Group {request.group} not found."
+def _create(
+    shard: Shard,
+    request: ConsumerHeartbeatRequest,
+    classic: ClassicGroup | None,
+    draft: Draft,
+    call: CoordinatorCall,
+) -> str | None:
+    """Begin a new consumer group. An empty classic group makes room; one with members is upgraded. Return why the
+    heartbeat may not create its group."""
+    if request.epoch != JOIN_EPOCH:
+        return f"Group {request.group} not found."
+    if classic is not None and not classic.is_empty:
+        refusal = upgrade_classic_group(shard, classic, draft, call)
+        if refusal is not None:
+            return refusal
+    if request.group in shard.versions.newest.groups:
+        call.write(GroupLogEntry(GroupKey(request.group), None))
+    return None
 
 
-def _write(draft: Draft, call: CoordinatorCall) -> None:
+def _leaves_classic_members(shard: Shard, group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> bool:
+    """Return whether this request lets the last member with the new protocol leave."""
+    is_leaving = request.epoch == LEAVE_EPOCH
+    if not is_leaving or member_refusal(group, request.member_id, request.instance_id) is not None:
+        return False
+    return is_downgraded_without(shard, request.group, group, request.member_id)
+
+
+def write_draft(draft: Draft, call: CoordinatorCall) -> None:
+    """Write the entries of an operation."""
     for entry in draft.entries:
         call.write(entry)
 
@@ -76,17 +114,18 @@ def _write(draft: Draft, call: CoordinatorCall) -> None:
 # timers
 
 
-def _set_timers(shard: Shard, member_id: str, before: ConsumerGroup, draft: Draft, call: CoordinatorCall) -> None:
-    """Set the timers of a member that has sent a heartbeat."""
+def set_member_timers(shard: Shard, member_id: str, before: ConsumerGroup, draft: Draft, call: CoordinatorCall) -> None:
+    """Set the timers of a member that has sent a heartbeat or joined; cancel them if it is gone."""
     session = ConsumerTimer(ConsumerTimerKind.SESSION, draft.group_id, member_id)
     revocation = ConsumerTimer(ConsumerTimerKind.REVOCATION, draft.group_id, member_id)
     now_ms = call.now.monotonic_ms
     member = draft.group.members.get(member_id)
     if member is None:
-        shard.timers.cancel(session)
-        shard.timers.cancel(revocation)
+        for kind in ConsumerTimerKind:
+            shard.timers.cancel(ConsumerTimer(kind, draft.group_id, member_id))
         return
-    shard.timers.set(session, now_ms + shard.settings.settings_of(draft.group_id).session_timeout_ms)
+    timeout_ms = session_timeout_ms(member, shard.settings.settings_of(draft.group_id))
+    shard.timers.set(session, now_ms + timeout_ms)
     current = draft.group.assignment_of(member_id)
     if current is not before.current.get(member_id):
         if current.state is MemberState.UNREVOKED_PARTITIONS:
@@ -108,8 +147,9 @@ def begin_consumer_groups(shard: Shard, call: CoordinatorCall) -> None:
     """Set the timers of all members of a loaded partition: the full time of each starts now."""
     now_ms = call.now.monotonic_ms
     for group_id, group in sorted(shard.versions.newest.consumers.items()):
-        timeout_ms = shard.settings.settings_of(group_id).session_timeout_ms
+        settings = shard.settings.settings_of(group_id)
         for member_id, member in sorted(group.members.items()):
+            timeout_ms = session_timeout_ms(member, settings)
             shard.timers.set(ConsumerTimer(ConsumerTimerKind.SESSION, group_id, member_id), now_ms + timeout_ms)
             if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
                 revocation = ConsumerTimer(ConsumerTimerKind.REVOCATION, group_id, member_id)
@@ -127,9 +167,13 @@ def consumer_timer_fired(shard: Shard, timer: ConsumerTimer, call: CoordinatorCa
             bump_if_changed(draft, shard.topics, memory, is_changed=True)
         _continue_later(shard, timer.group, call.now.monotonic_ms)
     elif timer.member_id in group.members and _is_over(group, timer):
+        if is_downgraded_without(shard, timer.group, group, timer.member_id):
+            downgrade(shard, timer.group, group, timer.member_id, call)
+            call.then(ConsumerTimerFired(timer))
+            return
         fence(draft, timer.member_id, shard.topics, memory)
     if draft.entries:
-        _write(draft, call)
+        write_draft(draft, call)
         call.then(ConsumerTimerFired(timer))
 
 

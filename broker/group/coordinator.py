@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from kraft.broker.consumer_group.records import ConsumerGroupValue, ConsumerLogEntry
 from kraft.broker.consumer_group.requests import ConsumerDescribeRequest, ConsumerHeartbeatRequest
 from kraft.broker.consumer_group.timers import ConsumerTimer
 from kraft.broker.consumer_group.topics import Topics
@@ -34,6 +35,7 @@ from kraft.broker.group.durable import DurableState, StateEntry
 from kraft.broker.group.expiry import delete_group, expire, forget_topics
 from kraft.broker.group.joining import join, replaced, static_replacement_failed
 from kraft.broker.group.membership import heartbeat, leave, session_timed_out, shrink_if_too_large
+from kraft.broker.group.migrating import begin_downgraded_group, begin_downgraded_groups, forget_classic_group
 from kraft.broker.group.offsets import (
     commit,
     commit_in_transaction,
@@ -73,6 +75,7 @@ from kraft.broker.group.step import (
     ContinueRequest,
     CoordinatorCall,
     CoordinatorStep,
+    GroupDowngraded,
     ReadStableOffsets,
     SendReply,
     StaticMemberReplaced,
@@ -134,6 +137,7 @@ class GroupCoordinator:
                 self._shard.reset_session(group, member, now.monotonic_ms)
             shrink_if_too_large(self._shard, group, call)
         begin_consumer_groups(self._shard, call)
+        begin_downgraded_groups(self._shard, call)
         return call.step()
 
     def appended(self, entries: Iterable[Written], end_offset: int) -> None:
@@ -144,10 +148,13 @@ class GroupCoordinator:
         )
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
+        shard.counts.consumer_rebalances += sum(
+            isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue) for entry in found
+        )
         consumers = shard.versions.newest.consumers
         for group_id in groups:
             if group_id in consumers:
-                shard.groups.pop(group_id, None)
+                forget_classic_group(shard, group_id)
                 continue
             shard.memories.pop(group_id, None)
             if group_id not in shard.groups:
@@ -201,6 +208,8 @@ class GroupCoordinator:
                 assigned(self._shard, after, call)
             case StaticMemberReplaced():
                 replaced(self._shard, after, call)
+            case GroupDowngraded(group_id):
+                begin_downgraded_group(self._shard, group_id, call)
             case ReadStableOffsets(ticket, request):
                 call.reply(ticket, _read(self._shard, request))
         return call.step()
@@ -215,6 +224,8 @@ class GroupCoordinator:
                 call.reply(ticket, request.refused(error))
             case ConsumerTimerFired(timer):
                 consumer_timer_failed(self._shard, timer, call)
+            case GroupDowngraded(group_id):
+                begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
                 assignments_failed(self._shard, after, error, call)
             case StaticMemberReplaced():
@@ -263,7 +274,11 @@ def _read(shard: Shard, request: Request) -> Reply:
         return read_description(shard, request)
     if isinstance(request, DescribeRequest):
         group = shard.groups.get(request.group)
-        return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead") if group is None else group.describe()
+        if group is not None:
+            return group.describe()
+        is_consumer = request.group in shard.versions.committed.consumers
+        problem = "is not a classic group" if is_consumer else "not found"
+        return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message=f"Group {request.group} {problem}.")
     classic = [
         ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in shard.groups.values()
     ]

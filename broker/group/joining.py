@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kraft.broker.consumer_group.leaving import removal
 from kraft.broker.group.classic_group import ClassicGroup, GroupState, Member
+from kraft.broker.group.mixed_groups import join_consumer_group
 from kraft.broker.group.rebalance import complete_if_none_missing, rebalance, reject_parked_requests, remove_member
 from kraft.broker.group.records import GroupKey, GroupLogEntry, GroupValue
 from kraft.broker.group.requests import NO_MEMBER_ID, JoinReply, JoinRequest, Ticket
@@ -25,7 +26,7 @@ def join(shard: Shard, request: JoinRequest, ticket: Ticket, call: CoordinatorCa
     member continues when that write is committed."""
     group, consumers = shard.groups.get(request.group), shard.versions.newest.consumers.get(request.group)
     if consumers is not None and consumers.members:
-        call.reply(ticket, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        join_consumer_group(shard, consumers, request, ticket, call)
     elif group is None and request.member_id:
         call.reply(ticket, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
     elif group is None and not (request.protocol_type and request.protocols):

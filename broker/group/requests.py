@@ -276,13 +276,15 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeReply(NamedTuple):
-    """The description of a group. `state` "Dead" with GROUP_ID_NOT_FOUND: the group does not exist."""
+    """The description of a group. `state` "Dead" with GROUP_ID_NOT_FOUND: the group does not exist, or it is not a
+    classic group; `message` says which."""
 
     error: ErrorCode
     state: str = ""
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    message: str | None = None
 
 
 class DescribeRequest(NamedTuple):

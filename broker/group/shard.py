@@ -48,7 +48,9 @@ class GroupCounts:
     deleted_offsets: int = 0
     """Number of offsets removed on request or because their topic was deleted."""
     completed_rebalances: int = 0
-    """Number of completed join phases."""
+    """Number of completed join phases of classic groups."""
+    consumer_rebalances: int = 0
+    """Number of times that the epoch of a consumer group rose."""
 
 
 class Shard:

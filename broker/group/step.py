@@ -73,8 +73,22 @@ class ConsumerTimerFired(NamedTuple):
     timer: ConsumerTimer
 
 
+class GroupDowngraded(NamedTuple):
+    """Work after the commit: begin the first rebalance of a consumer group that has become a classic group."""
+
+    group: str
+
+
 Written = GroupLogEntry | ConsumerLogEntry | TransactionalBatch | MarkerBatch
-After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | ReadStableOffsets | ConsumerTimerFired
+After = (
+    SendReply
+    | ContinueRequest
+    | AssignmentStored
+    | StaticMemberReplaced
+    | ReadStableOffsets
+    | ConsumerTimerFired
+    | GroupDowngraded
+)
 
 
 class CoordinatorStep(NamedTuple):
