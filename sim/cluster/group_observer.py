@@ -18,7 +18,8 @@ from kraft.wire.error_codes import ErrorCode
 
 _HEAD = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
-ANSWERED = (ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP)
+ANSWERED = (ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+JOIN_EPOCH = 0
 ASKED = (*ANSWERED, ApiKey.LEAVE_GROUP)
 
 
@@ -66,9 +67,14 @@ class GroupObserver:
             self._asked[stream, correlation_id] = (key, version)
         if key in (ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP):
             self._tell(MembershipRequested(member))
-        if key is ApiKey.OFFSET_COMMIT:
-            body = frame[_HEAD.size + max(0, client_id_size) + is_flexible(key, version) :]
-            request = messages.decode_request(key, version, body)
+        if key not in (ApiKey.OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT):
+            return
+        body = frame[_HEAD.size + max(0, client_id_size) + is_flexible(key, version) :]
+        request = messages.decode_request(key, version, body)
+        if key is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            if request.member_epoch <= JOIN_EPOCH:
+                self._tell(MembershipRequested(member))
+        else:
             offsets = {
                 (str(topic.name), int(row.partition_index)): int(row.committed_offset)
                 for topic in request.topics
@@ -89,7 +95,9 @@ class GroupObserver:
             if _code(answer.error_code) is ErrorCode.NONE:
                 self._tell(MemberJoined(member, int(answer.generation_id)))
             return
-        is_heartbeat = key is ApiKey.HEARTBEAT
+        is_heartbeat = key is not ApiKey.OFFSET_COMMIT
+        if key is ApiKey.CONSUMER_GROUP_HEARTBEAT and _code(answer.error_code) is ErrorCode.NONE:
+            self._tell(MemberJoined(member, int(answer.member_epoch)))
         codes = [answer.error_code] if is_heartbeat else [p.error_code for t in answer.topics for p in t.partitions]
         error = next((code for code in map(_code, codes) if code is not ErrorCode.NONE), ErrorCode.NONE)
         self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), self._now_ms()))
