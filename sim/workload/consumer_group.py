@@ -82,6 +82,7 @@ class ConsumerGroup:
 
     def tell(self, observation: Any) -> None:
         self.checks.observe(observation, self.cluster.watch.now_ms)
+        self.cluster.watch.tell(observation)
 
     @property
     def processed(self) -> int:
@@ -91,8 +92,10 @@ class ConsumerGroup:
     async def run(self, work: Iterable[PlannedOperation]) -> None:
         """Carry out the operations of a plan, then keep running until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
-        observer = GroupObserver(CONSUMERS, self.tell, lambda: self.cluster.watch.now_ms, self._leadership_of)
-        self.cluster.watch.group_observers.append(observer)
+        watch = self.cluster.watch
+        topics = lambda: self.cluster.image.topics  # noqa: E731
+        observer = GroupObserver(CONSUMERS, self.tell, lambda: watch.now_ms, self._leadership_of, topics)
+        watch.group_observers.append(observer)
         async with trio.open_nursery() as self._nursery:
             for operation in work:
                 await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)

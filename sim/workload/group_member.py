@@ -16,6 +16,7 @@ from kraft.client import Consumer, RebalanceListener
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.client.core.records import CommitFailed, KafkaError, RebalanceInProgress
+from kraft.sim.check.consumer_groups.owners import PartitionsOwned
 from kraft.sim.check.group_members import (
     MemberEnded,
     PartitionsAssigned,
@@ -181,6 +182,9 @@ class GroupMember(RebalanceListener):
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._tell(PartitionsAssigned(self.name, partitions))
+        if self._consumer is not None:
+            group = str(self.plan.settings["group_id"])
+            self._tell(PartitionsOwned(group, self.name, self._consumer.member_id, partitions))
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         if self.plan.way == WHEN_REVOKED and self._consumer is not None:

@@ -30,6 +30,7 @@ from kraft.client.admin import (
 )
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.sim.check.consumer_groups.states import MixedGroupSettled, unsettled
 from kraft.sim.check.group_members import FinalEndSeen, ProcessedRecords, member_checks
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
@@ -56,6 +57,7 @@ from kraft.sim.nemesis.plan import (
     STATIC_MEMBERS,
     PlannedOperation,
 )
+from kraft.sim.workload.coordinator_states import CoordinatorStates
 from kraft.sim.workload.group_member import WAYS, GroupMember, MemberPlan
 from kraft.sim.workload.planned_requests import make_requests
 from kraft.wire.error_codes import ErrorCode
@@ -132,9 +134,11 @@ class MixedGroup:
         self._last_choices = MemberChoices(is_consumer_protocol=True, way=0, subscription=0, assignor=0)
         self._writes_ended = trio.Event()
         self._is_stopped = False
+        self._states = CoordinatorStates(cluster, MIXED_GROUP)
 
     def tell(self, observation: Any) -> None:
         self.checks.observe(observation, self.cluster.watch.now_ms)
+        self.cluster.watch.tell(observation)
 
     @property
     def processed(self) -> int:
@@ -146,12 +150,15 @@ class MixedGroup:
     async def run(self, work: Iterable[PlannedOperation]) -> None:
         """Carry out the operations of a plan, then keep running until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
-        observer = GroupObserver(MIXED_MEMBERS, self.tell, lambda: self.cluster.watch.now_ms, self._leadership_of)
-        self.cluster.watch.group_observers.append(observer)
+        watch = self.cluster.watch
+        topics = lambda: self.cluster.image.topics  # noqa: E731
+        observer = GroupObserver(MIXED_MEMBERS, self.tell, lambda: watch.now_ms, self._leadership_of, topics)
+        watch.group_observers.append(observer)
         every = tuple(work)
         requests = [operation for operation in every if operation.verb in MIXED_ADMIN_VERBS]
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._write)
+            self._nursery.start_soon(self._states.watch)
             self._nursery.start_soon(make_requests, self.cluster, MIXED_ADMIN, requests, self._request)
             for operation in every:
                 await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
@@ -292,6 +299,7 @@ class MixedGroup:
         await self.cluster.wait_until(self._is_done, REST_MS_MAX)
         for partition in self._partitions():
             self.tell(FinalEndSeen(partition, self._end_of(partition)))
+        self.cluster.watch.tell(MixedGroupSettled(MIXED_GROUP, self._owners()))
         members = list(self._members.values())
         for member in members:
             member.is_ending = True
@@ -303,9 +311,20 @@ class MixedGroup:
         return MemberChoices(last.is_consumer_protocol, last.way, 0, last.assignor)
 
     def _is_done(self) -> bool:
-        """Return whether all records are processed and the sessions of all dead members have expired."""
+        """Return whether the sessions of all dead members have expired, the group is stable, and all records are
+        processed."""
         is_forgotten = self.cluster.watch.now_ms > self._killed_ms + 2 * SESSION_TIMEOUT_MS
-        return is_forgotten and all(self.dealings.end(each) >= self._end_of(each) for each in self._partitions())
+        if not is_forgotten or unsettled(self.cluster.watch.suite.groups.ledger, MIXED_GROUP):
+            return False
+        is_owned = all(len(owners) == 1 for owners in self._owners().values())
+        return is_owned and all(self.dealings.end(each) >= self._end_of(each) for each in self._partitions())
+
+    def _owners(self) -> dict[TopicPartition, tuple[str, ...]]:
+        held = self.dealings.holdings
+        return {
+            partition: tuple(host for host in MIXED_MEMBERS if (host, partition) in held)
+            for partition in self._partitions()
+        }
 
     def _end_of(self, partition: TopicPartition) -> int:
         """Return the end offset up to which a consumer can read: the leader's high watermark."""
