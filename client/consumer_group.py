@@ -253,6 +253,7 @@ class ConsumerGroupMembership:
             step = self._member.next_step()
             if not isinstance(step, Reconciliation):
                 return
+            self._member.begin(step)
             if step.revoked:
                 await self._owned.revoke(step.revoked)
             if not self._member.is_current(step):

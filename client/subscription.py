@@ -19,8 +19,8 @@ log = structlog.get_logger("kraft.client")
 
 class SubscribedTopics:
     """The topics of a subscription. A pattern must match the whole name. A topic in a list of names need not exist; a
-    topic that does not exist is logged once as a warning. A subscription with `regex` has no names here: the coordinator
-    of a consumer group (KIP-848) resolves it, in the syntax of RE2.
+    topic that does not exist is logged once as a warning. A subscription with `regex` has no names here: the
+    coordinator of a consumer group (KIP-848) resolves it, in the syntax of RE2.
 
     `failed(error)` is called once for each topic with an error that is not transient, such as an invalid name. The
     other topics are read."""

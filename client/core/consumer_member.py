@@ -5,6 +5,8 @@ Invariants:
 - At most one heartbeat is in flight. A response to a heartbeat of an earlier membership (`life`) is ignored.
 - The first heartbeat of a membership, and each heartbeat after one that failed, is full: it has all fields.
 - A partition is acknowledged only after the application owns it. An assigned topic whose name is not known yet waits.
+- A full heartbeat also reports partitions that the application is about to own. Otherwise the coordinator could give
+  them to another member before the reconciliation ends.
 - The coordinator learns of each assignment that was received, even if the member owned the same partitions before: a
   heartbeat with the owned partitions follows.
 Source: KIP-848, Kafka's AbstractMembershipManager, ConsumerMembershipManager, ConsumerHeartbeatRequestManager.
@@ -37,8 +39,8 @@ NOTHING_OWNED = -1
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Partitions to revoke and then to assign, so that the member owns `owned`. The steps, in order: commit the offsets
-    of `revoked`, call the listener, stop reading them; start reading `added`, call the listener; then
+    """Partitions to revoke and then to assign, so that the member owns `owned`. In this order: `ConsumerMember.begin`;
+    commit the offsets of `revoked`, call the listener, stop reading them; start reading `added`, call the listener;
     `ConsumerMember.reconciled`. `needs_poll` says that this must wait for the application's next poll. Otherwise the
     assignment is only to be acknowledged."""
 
@@ -91,6 +93,8 @@ class ConsumerMember:
         self._target_number = NOTHING_OWNED
         self._owned: frozenset[TopicIdPartition] = frozenset()
         self._owned_number = NOTHING_OWNED
+        self._coming: frozenset[TopicIdPartition] = frozenset()
+        """The partitions that the member owns after the reconciliation in progress."""
         self._reported: _Reported | None = None
         """What the coordinator knows from earlier heartbeats; None if the next one must be full."""
         self._is_in_flight = False
@@ -203,7 +207,7 @@ class ConsumerMember:
             is_full=is_full,
             names=names,
             regex=regex,
-            owned=None if is_owned_known else self._owned,
+            owned=None if is_owned_known else self._owned | self._coming,
         )
 
     def _last_heartbeat(self) -> ConsumerHeartbeat:
@@ -289,7 +293,7 @@ class ConsumerMember:
         self._life += 1
         self._is_in_flight = self._is_expired = False
         self._reported = None
-        self._target = self._owned = frozenset()
+        self._target = self._owned = self._coming = frozenset()
         self._target_number = self._owned_number = NOTHING_OWNED
 
     # partitions
@@ -334,6 +338,10 @@ class ConsumerMember:
     def _named(self, partitions: frozenset[TopicIdPartition]) -> frozenset[TopicPartition]:
         return frozenset((self._names[topic_id], index) for topic_id, index in partitions)
 
+    def begin(self, step: Reconciliation) -> None:
+        """The application is about to own the partitions of `step`."""
+        self._coming = step.owned
+
     def is_current(self, step: Reconciliation) -> bool:
         """Whether the reconciliation may continue. False if the membership for which it began has ended."""
         return step.life == self._life and self.state not in RELEASING
@@ -342,6 +350,7 @@ class ConsumerMember:
         """The member owns the partitions of `step` now: acknowledge it. A newer assignment is reconciled afterwards."""
         if step.life == self._life:
             self._owned, self._owned_number = step.owned, step.number
+            self._coming = frozenset()
             if self.state in ASSIGNABLE:
                 self.state = MemberState.ACKNOWLEDGING
 

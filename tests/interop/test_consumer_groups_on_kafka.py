@@ -1,5 +1,5 @@
-"""Our consumer with `group_protocol="consumer"` (KIP-848) on Apache Kafka: members that join, leave, crash and return, with
-members of librdkafka in the same group.
+"""Our consumer with `group_protocol="consumer"` (KIP-848) on Apache Kafka: members that join, leave, crash and return,
+also together with members of librdkafka.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ async def test_a_second_member_with_the_instance_id_of_a_running_one_is_refused(
         settings = {"group_id": f"group-{topic}", "group_instance_id": "a", **NEXT_GENERATION}
         async with Consumer(bootstrap_servers=bootstrap, **settings) as consumer:
             await consumer.subscribe([topic])
-            with pytest.raises(KafkaError, match="another running member has the group.instance.id a") as refused:
+            with pytest.raises(KafkaError, match=r"another running member has the group\.instance\.id a") as refused:
                 await consumer.poll()
         assert refused.value.code is ErrorCode.UNRELEASED_INSTANCE_ID
         await trio.sleep(1)
@@ -155,7 +155,7 @@ async def test_a_member_beyond_the_maximum_size_of_the_group_is_refused(bootstra
         await until(lambda: all(one.held for one in members))
         async with Consumer(bootstrap_servers=bootstrap, group_id=f"group-{topic}", **NEXT_GENERATION) as consumer:
             await consumer.subscribe([topic])
-            with pytest.raises(KafkaError, match="raise the brokers' group.consumer.max.size"):
+            with pytest.raises(KafkaError, match=r"raise the brokers' group\.consumer\.max\.size"):
                 await consumer.poll()
 
 
