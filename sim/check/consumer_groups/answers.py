@@ -87,27 +87,54 @@ class HeartbeatsTellCommittedState(Check):
 
 
 class FormerMembersCommitNothing(Check):
-    """Check that no commit succeeds if, when it was sent, its member was no longer in the group, or its epoch was over:
-    the member had a later epoch in which it got the partition, or did not have it. In a classic group the epoch is the
-    generation. Epochs never come again, so such a commit can never become valid."""
+    """Check that each committed offset is of a request whose member was in the group then, in a valid epoch: the
+    present one of the member, or one since which the member has had the partition. The order of the log is that in
+    which the coordinator decided. In a classic group the epoch is the generation. An offset that several requests have
+    must be valid for one of them."""
 
     id = "G4b"
-    statement = "a commit whose member was removed, or whose epoch was over when it was sent, never succeeds"
+    statement = "no offset is committed by a member that has been removed, or in an epoch that is over"
 
     def __init__(self, ledger: GroupLedger) -> None:
         super().__init__()
         self._ledger = ledger
-        self._over: dict[int, tuple[CommitRequested, frozenset[TopicPartition]]] = {}
+        self._requests: dict[tuple[str, TopicPartition, int], list[CommitRequested]] = {}
+        """(group, partition, offset) → the requests to commit it, so far."""
+        self._open: dict[int, CommitRequested] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {CommitRequested: self._requested, CommitAnswered: self._answered}
+        return {
+            CommitRequested: self._requested,
+            CommitAnswered: self._answered,
+            GroupRecordsCommitted: self._committed,
+        }
 
     def _requested(self, asked: CommitRequested) -> None:
-        over = frozenset(partition for partition in asked.offsets if self._is_over(asked, partition))
-        if over:
-            self._over[asked.number] = (asked, over)
+        self._open[asked.number] = asked
+        for partition, offset in asked.offsets.items():
+            self._requests.setdefault((asked.group, partition, offset), []).append(asked)
+
+    def _answered(self, answered: CommitAnswered) -> None:
+        asked = self._open.pop(answered.number, None)
+        refused = () if asked is None else sorted(asked.offsets.keys() - answered.accepted)
+        if any(self._is_over(asked, partition) for partition in refused if asked is not None):
+            self.count()
+
+    def _committed(self, batch: GroupRecordsCommitted) -> None:
+        for key, value in batch.entries:
+            if not isinstance(key, OffsetKey) or value is None:
+                continue
+            partition = (key.topic, key.partition)
+            requests = self._requests.get((key.group, partition, value.offset), ())
+            if requests and all(self._is_over(asked, partition) for asked in requests):
+                self.fail(
+                    "a former member has committed an offset",
+                    group=key.group, member_id=requests[-1].member_id, epoch=requests[-1].epoch, partition=partition,
+                    offset=value.offset,
+                )  # fmt: skip
 
     def _is_over(self, asked: CommitRequested, partition: TopicPartition) -> bool:
+        """Return whether the request is no longer valid. It can never become valid again."""
         group = self._ledger.group(asked.group)
         if not group.is_consumer_group:
             return group.classic is not None and group.classic.generation > asked.epoch >= 0
@@ -118,18 +145,6 @@ class FormerMembersCommitNothing(Check):
             return False
         held = {**value.revoking, **value.assigned}.get(asked.topic_ids.get(partition[0]), {})
         return held.get(partition[1], value.epoch) > asked.epoch
-
-    def _answered(self, answered: CommitAnswered) -> None:
-        asked, over = self._over.pop(answered.number, (None, frozenset()))
-        if asked is None:
-            return
-        self.count()
-        for partition in sorted(over & answered.accepted):
-            self.fail(
-                "a commit of a former member succeeded",
-                group=asked.group, member_id=asked.member_id, epoch=asked.epoch, partition=partition,
-                offset=asked.offsets[partition],
-            )  # fmt: skip
 
 
 class OffsetsGoBackOnlyByLateCommits(Check):

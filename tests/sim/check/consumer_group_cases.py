@@ -89,7 +89,7 @@ def told(name: str, epoch: int, *partitions: int, is_shown: bool = True) -> Hear
 ONE = committed(0, *epochs(1, 1), member("a"), has("a", 1, 0, 1))
 TWO_JOINED = [*ONE, *committed(1, *epochs(2, 2), member("b"), has("b", 2), has("a", 1, 0, revoking=(1,)))]
 TWO = [*TWO_JOINED, *committed(2, has("a", 2, 0)), *committed(3, has("b", 2, 1))]
-FENCED = committed(4, *removed("a"), *epochs(3, 2))
+FENCED, FENCED_AT_5 = (committed(at, *removed("a"), *epochs(3, 2)) for at in (4, 5))
 
 CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "G1b": (TWO, committed(4, *epochs(1, 1))),
@@ -118,15 +118,19 @@ CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
          *committed(2, offset(4))],
         [accepted(1), asked(3, "a", 1, 3), *committed(3, offset(3))],
     ),
-    "G4b": ([*TWO, *FENCED, asked(1, "a", 2, 5), CommitAnswered(1, frozenset())], [asked(2, "a", 2, 5), accepted(2)]),
+    "G4b": (
+        [*TWO, asked(1, "a", 2, 5), asked(2, "a", 2, 6), *committed(4, offset(5)), accepted(1), *FENCED_AT_5,
+         CommitAnswered(2, frozenset())],
+        committed(6, offset(6)),
+    ),
     "G4b of an epoch before the member got the partition": (
-        [*TWO, asked(1, "a", 1, 5), CommitAnswered(1, frozenset()), *committed(4, has("a", 2, 0, 1))],
-        [asked(2, "a", 1, 5), accepted(2)],
+        [*TWO, asked(1, "a", 1, 5), *committed(4, has("a", 2, 0, 1)), CommitAnswered(1, frozenset())],
+        committed(5, offset(5)),
     ),
     "G4b of an old generation": (
-        [*committed(0, classic(5, "a")), asked(1, "a", 4, 5), CommitAnswered(1, frozenset()), asked(2, "a", 5, 5),
-         accepted(2)],
-        [asked(3, "a", 4, 5), accepted(3)],
+        [*committed(0, classic(5, "a")), asked(1, "a", 4, 5), CommitAnswered(1, frozenset()), asked(2, "a", 5, 6),
+         *committed(1, offset(6)), accepted(2)],
+        committed(2, offset(5)),
     ),
     "G6b": ([*TWO, told("b", 2, 1)], [told("b", 3, 1)]),
     "G6b by an assignment": ([*TWO, told("b", 2, 1), told("b", 2, is_shown=False)], [told("b", 2, 0, 1)]),
