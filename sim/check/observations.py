@@ -48,6 +48,14 @@ class LoggedTransaction(NamedTuple):
     next_producer_id: int
 
 
+class LoggedGroupEntry(NamedTuple):
+    """One record of the offsets topic: a key of a group or of an offset, and its new value. A value of None removes the
+    key. Both are the values of `kraft.broker.group.records` and `kraft.broker.consumer_group.records`."""
+
+    key: Any
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
     """A batch was appended to a log. `log` is None for the metadata log. `producer` is set if an idempotent producer
@@ -63,6 +71,8 @@ class BatchWritten:
     marker: TransactionMarker | None = None
     transactions: tuple[LoggedTransaction, ...] = ()
     """The records of a batch of the transaction log, without those that remove an id."""
+    group_entries: tuple[LoggedGroupEntry, ...] = ()
+    """The records of a batch of the offsets topic that is not part of a transaction."""
 
 
 @dataclass(frozen=True, slots=True)

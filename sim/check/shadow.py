@@ -14,6 +14,7 @@ from kraft.sim.check.observations import (
     BatchWritten,
     LogCut,
     LogDurable,
+    LoggedGroupEntry,
     LoggedTransaction,
     ProducedBy,
     TopicPartition,
@@ -32,6 +33,7 @@ class ShadowBatch:
     producer: ProducedBy | None = None
     marker: TransactionMarker | None = None
     transactions: tuple[LoggedTransaction, ...] = ()
+    group_entries: tuple[LoggedGroupEntry, ...] = ()
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class ShadowLog:
             seen.producer,
             seen.marker,
             seen.transactions,
+            seen.group_entries,
         )
         self.batches.append(batch)
         self._ends.append(seen.next_offset)

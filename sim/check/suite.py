@@ -9,6 +9,19 @@ from collections.abc import Callable
 from kraft.sim.check.allocators import ProducerIdsAllocatedOnce
 from kraft.sim.check.authorship import LeaderWritesMetadata, LeaderWritesPartition
 from kraft.sim.check.base import Check, Checks, Finding
+from kraft.sim.check.consumer_groups.answers import (
+    FormerMembersCommitNothing,
+    HeartbeatsTellCommittedState,
+    OffsetsGoBackOnlyByLateCommits,
+)
+from kraft.sim.check.consumer_groups.feed import GroupFeed
+from kraft.sim.check.consumer_groups.owners import OwnersAreAlone
+from kraft.sim.check.consumer_groups.states import (
+    ConsumerStateIsReplay,
+    GroupEpochsRise,
+    PartitionsHaveOneHolder,
+    SettledGroupIsStable,
+)
 from kraft.sim.check.failure_detection import (
     EpochsAreSteady,
     FenceHitsItsTarget,
@@ -113,6 +126,7 @@ class Suite:
         self.leader_in_sync = LeaderIsInIsr(self.shadows, self.partitions)
         self.membership = Membership(voters)
         self.transactions = TransactionFeed(self.shadows, self.partitions)
+        self.groups = GroupFeed(self.shadows, self.partitions)
         every: list[Check] = [
             ElectionSafety(),
             OneVotePerEpoch(),
@@ -175,6 +189,14 @@ class Suite:
             ProbeAndVoteRates(),
             FencingAndElectionTimes(link_latency_ms),
             EligibleReplicas(self.shadows, self.partitions, self.damage),
+            GroupEpochsRise(self.groups.ledger),
+            PartitionsHaveOneHolder(self.groups.ledger),
+            OwnersAreAlone(self.groups.ledger),
+            OffsetsGoBackOnlyByLateCommits(),
+            FormerMembersCommitNothing(self.groups.ledger),
+            HeartbeatsTellCommittedState(self.groups.ledger),
+            ConsumerStateIsReplay(),
+            SettledGroupIsStable(self.groups.ledger),
         ]
         self.checks = Checks(every)
 
@@ -197,6 +219,8 @@ class Suite:
             for member in observation.isr:
                 self._note_repair(member, observation.topic_partition)
         for event in self.transactions.observe(observation):
+            self.checks.observe(event, at_ms)
+        for event in self.groups.observe(observation):
             self.checks.observe(event, at_ms)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):

@@ -17,7 +17,8 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from kraft.broker.coordinator.internal_topics import TRANSACTION_TOPIC
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kraft.broker.group.records import decode_entry as decode_group_entry
 from kraft.broker.txn.records import decode_entry
 from kraft.seam import Buffer, WireError
 from kraft.sim.check.observations import (
@@ -25,6 +26,7 @@ from kraft.sim.check.observations import (
     BytesCorrupted,
     LogCut,
     LogDurable,
+    LoggedGroupEntry,
     LoggedTransaction,
     Observation,
     ProducedBy,
@@ -69,6 +71,7 @@ class Seen:
     producer: ProducedBy | None = field(default=None, compare=False)
     marker: TransactionMarker | None = field(default=None, compare=False)
     transactions: tuple[LoggedTransaction, ...] = field(default=(), compare=False)
+    group_entries: tuple[LoggedGroupEntry, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class _FileView:
     """The complete batches of one segment file. `ends` are the byte positions at which they end."""
 
     inode: Inode
-    is_of_transaction_log: bool = False
+    topic: str = ""
     mark: int = -1
     batches: list[Seen] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -136,8 +139,11 @@ class _FileView:
                 voters = _voters_of(data, position) if header.is_control else None
                 offsets = (header.base_offset, header.next_offset)
                 marker = _marker_of(data, position, header)
-                values = _transactions_of(data, position, header) if self.is_of_transaction_log else ()
-                self.batches.append(Seen(*offsets, epoch, digest, end, voters, _producer_of(header), marker, values))
+                values = _transactions_of(data, position, header) if self.topic == TRANSACTION_TOPIC else ()
+                entries = _group_entries_of(data, position, header) if self.topic == OFFSETS_TOPIC else ()
+                self.batches.append(
+                    Seen(*offsets, epoch, digest, end, voters, _producer_of(header), marker, values, entries)
+                )
                 self.ends.append(end)
         except WireError:
             self.is_broken = True
@@ -407,7 +413,7 @@ class DiskObserver:
             if known is None or known.inode is not inode:
                 if known is not None:
                     replaced.add(name)
-                known = view.files[name] = _FileView(inode, log is not None and log[0] == TRANSACTION_TOPIC)
+                known = view.files[name] = _FileView(inode, "" if log is None else log[0])
             same = self._update(log, name, known)
             if same is not None:
                 changed[name] = same
@@ -496,6 +502,7 @@ class DiskObserver:
                     producer=batch.producer,
                     marker=batch.marker,
                     transactions=batch.transactions,
+                    group_entries=batch.group_entries,
                 )
             )
             if batch.voters is not None:
@@ -574,6 +581,14 @@ def _transactions_of(data: Buffer, position: int, header: BatchHeader) -> tuple[
         for entry in entries
         if entry is not None and entry.value is not None
     )
+
+
+def _group_entries_of(data: Buffer, position: int, header: BatchHeader) -> tuple[LoggedGroupEntry, ...]:
+    """Return the records of groups and offsets in a batch of the offsets topic."""
+    if header.is_control or header.is_transactional:
+        return ()
+    entries = (decode_group_entry(record.key, record.value) for record in decode_batch(data, position))
+    return tuple(LoggedGroupEntry(*entry) for entry in entries if entry is not None)
 
 
 def _voters_of(data: Buffer, position: int) -> VoterKeys | None:

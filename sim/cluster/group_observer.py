@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from kraft.image.topics import TopicsImage
+from kraft.sim.check.consumer_groups.answers import CommitAnswered, CommitRequested, HeartbeatAccepted
 from kraft.sim.check.group_members import CommitSent, GroupResponseSent, MemberJoined, MembershipRequested
+from kraft.sim.cluster.shape import node_of
 from kraft.sim.cluster.wire_observer import StreamDirection
 from kraft.sim.world.endpoint import FakeEndpoint
 from kraft.sim.world.streams import Stream
@@ -18,8 +21,18 @@ from kraft.wire.error_codes import ErrorCode
 
 _HEAD = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
-ANSWERED = (ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP)
+ANSWERED = (ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 ASKED = (*ANSWERED, ApiKey.LEAVE_GROUP)
+DECODED = (ApiKey.OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+
+
+class _Asked(NamedTuple):
+    """A request; `number` is its number among all that the members sent, and `request` is None unless it is needed."""
+
+    key: ApiKey
+    version: int
+    number: int
+    request: Any
 
 
 class GroupObserver:
@@ -32,14 +45,18 @@ class GroupObserver:
         tell: Callable[[Any], None],
         now_ms: Callable[[], int],
         leadership_of: Callable[[str], object],
+        topics: Callable[[], TopicsImage],
     ) -> None:
         self._members = frozenset(members)
         self._tell = tell
         self._now_ms = now_ms
         self._leadership_of = leadership_of
+        self._topics = topics
+        self._sent = 0
+        """Number of requests that were sent."""
         self._directions: dict[Stream, StreamDirection] = {}
-        self._asked: dict[tuple[Stream, int], tuple[ApiKey, int]] = {}
-        """(stream of the requests, correlation id) → key and version of a request whose response is observed."""
+        self._asked: dict[tuple[Stream, int], _Asked] = {}
+        """(stream of the requests, correlation id) → a request whose response is observed."""
 
     def sending(self, endpoint: FakeEndpoint, data: bytes) -> None:
         """Observe the complete frames in sent bytes."""
@@ -62,26 +79,38 @@ class GroupObserver:
         if number not in ASKED:
             return
         key = ApiKey(number)
-        if key in ANSWERED:
-            self._asked[stream, correlation_id] = (key, version)
-        if key in (ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP):
-            self._tell(MembershipRequested(member))
-        if key is ApiKey.OFFSET_COMMIT:
+        self._sent += 1
+        request: Any = None
+        if key in DECODED:
             body = frame[_HEAD.size + max(0, client_id_size) + is_flexible(key, version) :]
             request = messages.decode_request(key, version, body)
-            offsets = {
-                (str(topic.name), int(row.partition_index)): int(row.committed_offset)
-                for topic in request.topics
-                for row in topic.partitions
-            }
-            self._tell(CommitSent(member, int(request.generation_id_or_member_epoch), offsets))
+        if key in ANSWERED:
+            self._asked[stream, correlation_id] = _Asked(key, version, self._sent, request)
+        if key is ApiKey.OFFSET_COMMIT:
+            self._commit(member, request)
+        elif key in (ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP) or (request is not None and request.member_epoch <= 0):
+            self._tell(MembershipRequested(member))
+
+    def _commit(self, member: str, request: Any) -> None:
+        offsets = {
+            (str(topic.name), int(row.partition_index)): int(row.committed_offset)
+            for topic in request.topics
+            for row in topic.partitions
+        }
+        epoch = int(request.generation_id_or_member_epoch)
+        self._tell(CommitSent(member, epoch, offsets))
+        topics = self._topics()
+        found = (topics.get(name) for name, _ in offsets)
+        ids = {topic.name: topic.topic_id for topic in found if topic is not None}
+        group, member_id = str(request.group_id), str(request.member_id)
+        self._tell(CommitRequested(self._sent, group, member_id, epoch, offsets, ids))
 
     def _answer(self, requests: Stream, node: str, member: str, frame: memoryview) -> None:
         (correlation_id,) = _CORRELATION.unpack_from(frame, 0)
         asked = self._asked.pop((requests, correlation_id), None)
         if asked is None:
             return
-        key, version = asked
+        key, version = asked.key, asked.version
         answer = messages.decode_response(
             key, version, frame[_CORRELATION.size + response_header_version(key, version) :]
         )
@@ -89,10 +118,32 @@ class GroupObserver:
             if _code(answer.error_code) is ErrorCode.NONE:
                 self._tell(MemberJoined(member, int(answer.generation_id)))
             return
-        is_heartbeat = key is ApiKey.HEARTBEAT
-        codes = [answer.error_code] if is_heartbeat else [p.error_code for t in answer.topics for p in t.partitions]
-        error = next((code for code in map(_code, codes) if code is not ErrorCode.NONE), ErrorCode.NONE)
+        if key is ApiKey.OFFSET_COMMIT:
+            codes = {
+                (str(topic.name), int(row.partition_index)): _code(row.error_code)
+                for topic in answer.topics
+                for row in topic.partitions
+            }
+            accepted = frozenset(partition for partition, code in codes.items() if code is ErrorCode.NONE)
+            self._tell(CommitAnswered(asked.number, accepted))
+        else:
+            codes = {None: _code(answer.error_code)}
+        error = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+        if key is ApiKey.CONSUMER_GROUP_HEARTBEAT and error is ErrorCode.NONE:
+            self._heartbeat_accepted(node, member, asked.request, answer)
+        is_heartbeat = key is not ApiKey.OFFSET_COMMIT
         self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), self._now_ms()))
+
+    def _heartbeat_accepted(self, node: str, member: str, request: Any, answer: Any) -> None:
+        epoch = int(answer.member_epoch)
+        if epoch > 0:
+            self._tell(MemberJoined(member, epoch))
+        assigned = None
+        if answer.assignment is not None:
+            topics = answer.assignment.topic_partitions
+            assigned = frozenset((topic.topic_id, int(index)) for topic in topics for index in topic.partitions)
+        group, member_id = str(request.group_id), str(request.member_id or answer.member_id)
+        self._tell(HeartbeatAccepted(node_of(node) or 0, group, member_id, epoch, assigned))
 
 
 def _code(code: Any) -> ErrorCode:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.drawn_mixed_group import draw_mixed_group
 from kraft.sim.nemesis.drawn_transactions import draw_transactions
 from kraft.sim.nemesis.plan import PlannedOperation
 from kraft.sim.world.chance import NamedRandom, between
@@ -140,6 +141,7 @@ RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = MappingProxyTyp
         plan.RETAINER: _draw_retention,
         plan.CONSUMER_GROUP: _draw_consumer_group,
         plan.TRANSACTOR: draw_transactions,
+        plan.MIXED_GROUP: draw_mixed_group,
     }
 )
 """Optional client → function that draws its work, from its stream and an end time."""

@@ -15,7 +15,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 13
+SCHEDULE_VERSION = 14
 """Version of the drawing of plans. It is increased when a seed draws another plan than before. Plans in files are not
 affected."""
 
@@ -117,7 +117,17 @@ OPEN, DECIDING, DECIDED, HALF_MARKED, COMPLETING, COMPLETE, UNMARKED_LEADER, OPE
 )
 """Roles in the order of two-phase commit, for which crashes and pauses wait. A decision is a Prepare record, and a
 completion a Complete record, which is written and not committed yet. Only runs with transactions have them."""
-AWAITED_ROLES = (*MOMENT_ROLES, *TRANSACTION_ROLES)
+GROUP_COORDINATOR, WRITING_GROUP_COORDINATOR, REVOKING_GROUP_COORDINATOR = GROUP_ROLES = (
+    "coordinator of the mixed group",
+    "coordinator that writes records of the mixed group",
+    "coordinator that waits for a revocation",
+)
+"""Roles of the coordinator of the group MIXED_GROUP, for which crashes and pauses wait. It writes while a record of the
+group is not committed. It waits for a revocation while a member still has partitions that it must revoke. Only runs
+with that group have them."""
+PAUSED_ROLES = (*TRANSACTION_ROLES, *GROUP_ROLES)
+"""Roles for which pauses wait."""
+AWAITED_ROLES = (*MOMENT_ROLES, *PAUSED_ROLES)
 """Roles for which crashes wait."""
 ROLES = (*LASTING_ROLES, *AWAITED_ROLES)
 
@@ -141,6 +151,16 @@ while it still runs."""
 COMMITTED_READER, TRANSACTION_JUDGE, COORDINATOR_MOVER = "committed-reader", "transaction-judge", "coordinator-mover"
 TRANSACTION_HOSTS = (*TRANSACTORS, COMMITTED_READER, TRANSACTION_JUDGE, COORDINATOR_MOVER)
 """Names of all hosts of the transactional producers and of the readers of what they write."""
+MIXED_GROUP = "mixed-group"
+"""Name of a consumer group, and of the client that consists of its members. They use the classic or the consumer
+protocol, and all of them may change from one to the other."""
+MIXED_MEMBERS = tuple(f"{MIXED_GROUP}-{number}" for number in range(4))
+"""Names of the hosts of the members of MIXED_GROUP."""
+STATIC_MEMBERS = MIXED_MEMBERS[2:]
+"""Names of the hosts whose members are static."""
+MIXED_PRODUCER, MIXED_ADMIN = "mixed-group-producer", "mixed-group-admin"
+MIXED_HOSTS = (*MIXED_MEMBERS, MIXED_PRODUCER, MIXED_ADMIN)
+"""Names of all hosts of MIXED_GROUP, and of what is written for it."""
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
@@ -174,6 +194,10 @@ TRANSACTION_VERBS = (
     KILL_PRODUCER,
     MOVE_COORDINATOR,
 )
+CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION = "cut off member", "change subscription"
+GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG = "grow topic", "add topic", "set group config"
+MIXED_ADMIN_VERBS = (GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG, MOVE_COORDINATOR)
+MIXED_GROUP_VERBS = (*GROUP_VERBS, CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION, *MIXED_ADMIN_VERBS)
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
@@ -185,6 +209,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys(MEMBERS, PRANKS),
         CONSUMER_GROUP: GROUP_VERBS,
         TRANSACTOR: TRANSACTION_VERBS,
+        MIXED_GROUP: MIXED_GROUP_VERBS,
         MOVER: MOVER_VERBS,
         DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
         VOTER_CHANGER: VOTER_VERBS,
@@ -197,13 +222,14 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Client → names of its operations."""
 CLIENTS = tuple(CLIENT_VERBS)
-CLIENT_HOSTS = (*(client for client in CLIENTS if client not in (CONSUMER_GROUP, TRANSACTOR)), *CONSUMERS)
-"""Names of the hosts of all clients but the transactor."""
+CLIENT_HOSTS = (*(client for client in CLIENTS if client not in (CONSUMER_GROUP, TRANSACTOR, MIXED_GROUP)), *CONSUMERS)
+"""Names of the hosts of all clients but the transactor and the mixed group."""
 
 
 def client_hosts_of(work: Collection[str]) -> tuple[str, ...]:
     """Return the hosts of clients that faults of links cut off, in a run with these clients."""
-    return (*CLIENT_HOSTS, *TRANSACTION_HOSTS) if TRANSACTOR in work else CLIENT_HOSTS
+    transactional = TRANSACTION_HOSTS if TRANSACTOR in work else ()
+    return (*CLIENT_HOSTS, *transactional, *(MIXED_HOSTS if MIXED_GROUP in work else ()))
 
 
 def allows(shape: ClusterShape, kind: str) -> bool:
@@ -315,6 +341,9 @@ class PlannedOperation:
     - the elector's: partition `target`
     - the consumer group's: member `target`; `amount` selects how a started member commits, and its assignor
     - be busy: exceed the maximum poll interval
+    - the mixed group's: member `target`; `amount` selects how a started member works, and the new subscription
+    - cut off member: for `amount` ms, nothing passes between the member and any node
+    - grow topic, add topic: topic `target` of the mixed group; set group config: `amount` selects the setting
     - the transactor's (transactional producers): producer `target`; `amount` selects the number of records and their
       partitions
     - replace producer: start another with the same transactional id, while this one continues

@@ -21,13 +21,13 @@ from kraft.sim.nemesis.plan import (
     NODELESS_KINDS,
     PARTITIONS,
     PAUSE,
+    PAUSED_ROLES,
     PLAN_MS_MAX,
     PRODUCERS,
     QUALITY_KINDS,
     REREADER,
     ROLE_KINDS,
     ROLES,
-    TRANSACTION_ROLES,
     VOTER_CHANGER,
     WEAR_KINDS,
     Fault,
@@ -92,7 +92,7 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"names {unknown}, and the cluster has {', '.join(map(str, shape.node_ids))}"
     if fault.role not in ("", *ROLES):
         yield f"names the role {fault.role!r}, and there are {', '.join(ROLES)}"
-    is_awaited_pause = fault.kind == PAUSE and fault.role in TRANSACTION_ROLES
+    is_awaited_pause = fault.kind == PAUSE and fault.role in PAUSED_ROLES
     if not (fault.node or is_awaited_pause or fault.kind in NODELESS_KINDS) or not (
         fault.other or fault.kind not in LINK_KINDS
     ):

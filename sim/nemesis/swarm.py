@@ -21,6 +21,7 @@ from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
     BLACKOUT,
     DIRECTORY,
+    MIXED_GROUP,
     NETWORK_KINDS,
     OTHER_KINDS,
     OVERRIDES,
@@ -70,6 +71,17 @@ RARE_KINDS_ONE_IN = 3
 fault happens in half of these worlds."""
 WEAR_ONE_IN = 3
 """Disks wear out in one world in this many, never in plain worlds (those with Kafka's defaults)."""
+
+CONSUMER_GROUP_SETTINGS = MappingProxyType(
+    {
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.heartbeat.interval.ms": "1500",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.regex.refresh.interval.ms": "10000",
+    }
+)
+"""Settings of worlds with the mixed group: sessions of a few seconds, like those of classic members."""
 
 Choices = Sequence[Mapping[str, str]]
 """Alternative sets of configuration keys, one of which is drawn; {} stands for the defaults."""
@@ -168,6 +180,8 @@ def _draw_cluster(seed: int) -> tuple[Plan, PlanChoices]:
     batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, small_batch_bytes))
     if RETAINER in profile.rare_clients:
         overrides[RETENTION_CHECK] = RETENTION_CHECK_MS
+    if MIXED_GROUP in profile.rare_clients:
+        overrides.update(CONSUMER_GROUP_SETTINGS)
     if profile.changes_directories and NamedRandom(seed, "directory rate").below(2):
         overrides.update(DIRECTORY_RATE)
     if profile.is_hot:

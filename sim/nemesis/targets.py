@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.group_targets import GroupTargets
 from kraft.sim.nemesis.transaction_targets import TransactionTargets
 
 
@@ -26,6 +27,7 @@ class Targets:
             plan.UNCOMMITTED_CONTROLLER: lambda: _if_any(self.controller_with_uncommitted_record()),
             plan.UNCOMMITTED_LEADER: lambda: _if_any(self.leaders_with_uncommitted_records()),
             **TransactionTargets(cluster).holders,
+            **GroupTargets(cluster).holders,
         }
 
     def holders(self, role: str) -> list[int]:

@@ -35,6 +35,7 @@ from kraft.sim.nemesis.plan import (
     DIRECTORY_MOVER,
     ELECTOR,
     EXTRA,
+    MIXED_GROUP,
     MOVER,
     RETAINER,
     TOPIC,
@@ -52,6 +53,8 @@ from kraft.sim.workload.consumer_group import ConsumerGroup
 from kraft.sim.workload.directory_work import move_directories
 from kraft.sim.workload.elector_work import Elector
 from kraft.sim.workload.group_work import GroupWork
+from kraft.sim.workload.mixed_group import TOPICS as MIXED_TOPICS
+from kraft.sim.workload.mixed_group import MixedGroup
 from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
@@ -146,6 +149,7 @@ class ClusterRun:
         self.admin = AdminWorker(self.cluster, self.settings)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.consumers = ConsumerGroup(self.cluster, self.workload.partitions)
+        self.mixed = MixedGroup(self.cluster)
         self.transactions = TransactionWork(self.cluster)
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster, self.settings)
@@ -173,9 +177,10 @@ class ClusterRun:
 
     @property
     def _sets_of_checks(self) -> tuple[Checks, ...]:
-        """Yield the sets of checks: of nodes, of groups, of the group whose members use pykraft's consumer, and of
+        """Yield the sets of checks: of nodes, of groups, of the groups whose members use pykraft's consumer, and of
         histories."""
-        return self.cluster.watch.suite.checks, self.groups.checks, self.consumers.checks, self.registrars.checks
+        groups = (self.groups.checks, self.consumers.checks, self.mixed.checks)
+        return self.cluster.watch.suite.checks, *groups, self.registrars.checks
 
     def _listen_to_findings(self) -> None:
         self.report.when_found = self._found
@@ -216,8 +221,12 @@ class ClusterRun:
             return
         await self.admin.create(TOPIC, len(workload.partitions), plan.topic_configs)
         await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names and not cluster.trouble(), START_MS_MAX)
-        if TRANSACTOR in plan.work:
-            await self._create_transaction_topics()
+        topics = {
+            **(TRANSACTION_TOPICS if TRANSACTOR in plan.work else {}),
+            **(MIXED_TOPICS if MIXED_GROUP in plan.work else {}),
+        }
+        if topics:
+            await self._create_topics(topics)
         self.chronicle.began_ms = self.world.now_ns // 1_000_000
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
@@ -241,6 +250,8 @@ class ClusterRun:
                 nursery.start_soon(self.elector.run, plan.work[ELECTOR])
             if CONSUMER_GROUP in plan.work:
                 nursery.start_soon(self.consumers.run, plan.work[CONSUMER_GROUP])
+            if MIXED_GROUP in plan.work:
+                nursery.start_soon(self.mixed.run, plan.work[MIXED_GROUP])
             if TRANSACTOR in plan.work:
                 nursery.start_soon(self.transactions.run, plan.work[TRANSACTOR])
             if EXTRA in plan.work:
@@ -255,11 +266,11 @@ class ClusterRun:
         self.registrars.judge()
         self.settings.judge(self.registrars.checks)
 
-    async def _create_transaction_topics(self) -> None:
+    async def _create_topics(self, topics: Mapping[str, int]) -> None:
         cluster = self.cluster
-        for name, partitions in TRANSACTION_TOPICS.items():
+        for name, partitions in topics.items():
             await self.admin.create(name, partitions)
-        names = set(TRANSACTION_TOPICS)
+        names = set(topics)
         await cluster.wait_until(
             lambda: names <= set(cluster.image.topics.names) and not cluster.trouble(), START_MS_MAX
         )
@@ -284,6 +295,7 @@ class ClusterRun:
         if not await self._settle():
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
         await self.consumers.finish()
+        await self.mixed.finish()
         await self.transactions.finish()
 
     async def _settle(self) -> bool:
@@ -373,8 +385,14 @@ class ClusterRun:
             "small topics": len(workload.small_topics.created),
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "dealt with by a group": self.consumers.processed,
+<<<<<<< HEAD
             "transactions committed": self.transactions.recorder.committed,
             "transactions aborted": self.transactions.recorder.aborted,
+=======
+            "dealt with by the mixed group": self.mixed.processed,
+            "transactions committed": self.transactions.committed,
+            "transactions aborted": self.transactions.aborted,
+>>>>>>> w/simgroups
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,

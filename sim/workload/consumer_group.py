@@ -15,21 +15,8 @@ from typing import Any
 
 import trio
 
-from kraft.client import Consumer, RebalanceListener
-from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.client.core.assignors import ASSIGNORS
-from kraft.client.core.records import CommitFailed, KafkaError, RebalanceInProgress
-from kraft.sim.check.group_members import (
-    FinalEndSeen,
-    MemberEnded,
-    PartitionsAssigned,
-    PartitionsRevoked,
-    ProcessedRecords,
-    RecordsGiven,
-    RecordsProcessed,
-    member_checks,
-)
+from kraft.sim.check.group_members import FinalEndSeen, ProcessedRecords, member_checks
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.group_observer import GroupObserver
@@ -43,7 +30,7 @@ from kraft.sim.nemesis.plan import (
     TOPIC,
     PlannedOperation,
 )
-from kraft.wire.error_codes import ErrorCode
+from kraft.sim.workload.group_member import WAYS, GroupMember, MemberPlan
 
 GROUP = "consumers"
 SESSION_TIMEOUT_MS = 6_000
@@ -61,28 +48,23 @@ SETTINGS: Mapping[str, Any] = MappingProxyType(
         "metadata_max_age_ms": 20_000,
     }
 )
-POLL_MS_MAX = 2_000
-RECORDS_MAX = 60
-WORK_MS_MAX = 80
 BUSY_MS = MAX_POLL_INTERVAL_MS + 2_000
-AGAIN_MS = 100
 END_MS_MAX = 10_000
 REST_MS_MAX = 60_000
 """Maximum time in ms from the end of all writes until the group has processed all records. It covers the sessions of
 dead members, a rebalance or two, and the backlog."""
-TURNS_PER_COMMIT = 3
-BY_ITSELF, WAITED_FOR, NOT_WAITED_FOR, WHEN_REVOKED = WAYS = (
-    "commits by itself",
-    "waits for its commits",
-    "does not wait for its commits",
-    "commits also what is revoked",
-)
 STRATEGIES = tuple(ASSIGNORS)
 
 
 def choices_of(amount: int) -> tuple[str, str]:
     """Return how a member commits, and its assignor, which the amount of its start operation encodes."""
     return WAYS[amount % len(WAYS)], STRATEGIES[amount // len(WAYS) % len(STRATEGIES)]
+
+
+def plan_of(amount: int) -> MemberPlan:
+    """Return how the member works that is started with this amount."""
+    way, strategy = choices_of(amount)
+    return MemberPlan(way, (TOPIC,), {**SETTINGS, "partition_assignment_strategy": strategy}, BUSY_MS)
 
 
 class ConsumerGroup:
@@ -93,13 +75,14 @@ class ConsumerGroup:
         self.partitions = partitions
         self.dealings = ProcessedRecords()
         self.checks = member_checks(self.dealings, SESSION_TIMEOUT_MS)
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, GroupMember] = {}
         self._nursery: trio.Nursery | None = None
         self._last_amount = 0
         self._killed_ms = 0
 
     def tell(self, observation: Any) -> None:
         self.checks.observe(observation, self.cluster.watch.now_ms)
+        self.cluster.watch.tell(observation)
 
     @property
     def processed(self) -> int:
@@ -109,8 +92,10 @@ class ConsumerGroup:
     async def run(self, work: Iterable[PlannedOperation]) -> None:
         """Carry out the operations of a plan, then keep running until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
-        observer = GroupObserver(CONSUMERS, self.tell, lambda: self.cluster.watch.now_ms, self._leadership_of)
-        self.cluster.watch.group_observers.append(observer)
+        watch = self.cluster.watch
+        topics = lambda: self.cluster.image.topics  # noqa: E731
+        observer = GroupObserver(CONSUMERS, self.tell, lambda: watch.now_ms, self._leadership_of, topics)
+        watch.group_observers.append(observer)
         async with trio.open_nursery() as self._nursery:
             for operation in work:
                 await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
@@ -149,7 +134,7 @@ class ConsumerGroup:
             self._killed_ms = self.cluster.watch.now_ms
             self._members[number].die()
         self._last_amount = amount
-        self._members[number] = member = _Member(self, CONSUMERS[number], *choices_of(amount))
+        self._members[number] = member = GroupMember(self.cluster, self.tell, CONSUMERS[number], plan_of(amount))
         self._nursery.start_soon(member.live)
 
     async def finish(self) -> None:
@@ -179,129 +164,3 @@ class ConsumerGroup:
         assert topic is not None
         marks = self.cluster.marks(topic.partition(partition[1]).leader, *partition)
         return 0 if marks is None else marks[0]
-
-
-class _Member(RebalanceListener):
-    """One incarnation of a consumer, together with its application."""
-
-    def __init__(self, group: ConsumerGroup, name: str, way: str, strategy: str) -> None:
-        self.name = name
-        self.is_ending = False
-        self.is_busy = False
-        self.is_over = False
-        self.poll_scope = trio.CancelScope()
-        self._group = group
-        self._world = group.cluster.world
-        self._way = way
-        self._strategy = strategy
-        self._random = self._world.random.stream(f"{name} {self._world.host(name).lives}")
-        self._scope = trio.CancelScope()
-        self._is_dead = False
-        self._turns = 0
-        self._consumer: Consumer | None = None
-
-    def die(self) -> None:
-        """End the member without notice, as when its process is killed."""
-        self._is_dead = self.is_over = True
-        self._group.tell(MemberEnded(self.name))
-        self._world.kill(self.name)
-        self._scope.cancel()
-
-    async def live(self) -> None:
-        """Run until the member is asked to end or is killed. Errors during the teardown of a killed member
-        are ignored."""
-        if self._is_dead:
-            return
-        with self._scope:
-            try:
-                await self._live()
-            except Exception as problem:  # noqa: BLE001 - told to the report, unless it is that of a revoked host
-                if not self._is_dead:
-                    self._report_end(problem)
-            except BaseExceptionGroup:
-                if not self._is_dead:
-                    raise
-        if not self._is_dead:
-            self._group.tell(MemberEnded(self.name))
-        self.is_over = True
-
-    def _report_end(self, problem: Exception) -> None:
-        self._group.cluster.report.fail(
-            "L8", "a consumer of a group came to its end", member=self.name, why=repr(problem)
-        )
-
-    async def _live(self) -> None:
-        cluster = self._group.cluster
-        seam = self._world.node(self.name)
-        async with Consumer(
-            bootstrap_servers=cluster.shape.bootstrap_servers,
-            client_id=self.name,
-            partition_assignment_strategy=self._strategy,
-            enable_auto_commit=self._way == BY_ITSELF,
-            seam=seam,
-            **SETTINGS,
-        ) as self._consumer:
-            await self._consumer.subscribe([TOPIC], listener=self)
-            while not self.is_ending:
-                await self._turn(self._consumer)
-            self._come_back()
-
-    async def _turn(self, consumer: Consumer) -> None:
-        """Poll once, process the records, and commit."""
-        self._come_back()
-        records: list[Any] = []
-        with trio.CancelScope() as self.poll_scope:
-            try:
-                records = await consumer.poll(records_max=1 + self._random.below(RECORDS_MAX), timeout_ms=POLL_MS_MAX)
-            except KafkaError as problem:
-                self._excuse(problem)
-                await self._world.sleep_ms(AGAIN_MS)
-            except (TimedOut, ClusterUnreachable, *CONNECTION_FAILURES):
-                await self._world.sleep_ms(AGAIN_MS)
-        offsets: dict[TopicPartition, list[int]] = {}
-        for record in records:
-            offsets.setdefault((record.topic, record.partition), []).append(record.offset)
-        for partition, given in offsets.items():
-            self._group.tell(RecordsGiven(self.name, partition, given))
-        await self._world.sleep_ms(BUSY_MS if self.is_busy else 1 + self._random.below(WORK_MS_MAX))
-        self.is_busy = False
-        self._turns += 1
-        if records and not self._turns % TURNS_PER_COMMIT:
-            await self._commit(consumer)
-
-    def _excuse(self, problem: KafkaError) -> None:
-        """Ignore an error that is not permanent: a failed automatic commit, or a corrupt batch."""
-        if not isinstance(problem, (CommitFailed, RebalanceInProgress)) and problem.code != ErrorCode.CORRUPT_MESSAGE:
-            raise problem
-
-    def _come_back(self) -> None:
-        self._group.tell(RecordsProcessed(self.name))
-
-    async def _commit(self, consumer: Consumer) -> None:
-        if self._way == BY_ITSELF:
-            return
-        self._come_back()
-        if self._way == NOT_WAITED_FOR:
-            consumer.commit_nowait()
-            return
-        try:
-            await consumer.commit()
-        except (CommitFailed, RebalanceInProgress, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES):
-            """It may come with the next one, or is not needed any more."""
-
-    # rebalance callbacks of the application
-
-    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        self._group.tell(PartitionsAssigned(self.name, partitions))
-
-    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        if self._way == WHEN_REVOKED and self._consumer is not None:
-            await self._commit(self._consumer)
-        self._let_go(partitions)
-
-    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        self._let_go(partitions)
-
-    def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
-        if not self._is_dead:
-            self._group.tell(PartitionsRevoked(self.name, partitions))

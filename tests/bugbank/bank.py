@@ -14,6 +14,7 @@ from tests.bugbank import (
     node_bugs,
     raft_bugs,
 )
+from tests.bugbank.consumer_groups import consumer_group_bugs
 from tests.bugbank.mutation import MUTATIONS, Mutation
 from tests.bugbank.transactions import transaction_bugs
 
@@ -23,6 +24,7 @@ FILES = (
     control_bugs,
     isr_bugs,
     group_bugs,
+    consumer_group_bugs,
     transaction_bugs,
     client_bugs,
     node_bugs,

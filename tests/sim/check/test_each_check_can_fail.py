@@ -53,6 +53,7 @@ from kraft.sim.check.observations import (
     VotersWritten,
 )
 from kraft.sim.check.suite import Suite
+from tests.sim.check.consumer_group_cases import CONSUMER_GROUP_CASES
 from tests.sim.check.transaction_cases import TRANSACTION_CASES
 
 VOTERS = frozenset({101, 102, 103})
@@ -538,6 +539,7 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [LogCut(3, TP, 0, 0), recorded(elr=(3,), isr=(1, 2))],
     ),
     **TRANSACTION_CASES,
+    **CONSUMER_GROUP_CASES,
 }  # fmt: skip
 
 

@@ -32,8 +32,9 @@ from kraft.sim.nemesis.plan import (
 )
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
-from kraft.sim.workload import consumer_group
-from kraft.sim.workload.consumer_group import STRATEGIES, WAYS, choices_of
+from kraft.sim.workload import group_member
+from kraft.sim.workload.consumer_group import STRATEGIES, choices_of
+from kraft.sim.workload.group_member import WAYS
 
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DURATION_MS = 9_000
@@ -95,12 +96,12 @@ def test_checks_catch_a_member_that_commits_records_that_its_polls_did_not_retur
     def twin(self: Assignment) -> dict[Any, Any]:
         return {tp: _committed(a.fetch) for tp, a in self.partitions.items() if a.fetch is not None}
 
-    monkeypatch.setattr(consumer_group, "RECORDS_MAX", 2)  # there is always more than a poll returns
+    monkeypatch.setattr(group_member, "RECORDS_MAX", 2)  # there is always more than a poll returns
     assert "C5" in caught(lambda: monkeypatch.setattr(Assignment, "consumed", twin), *TWO)
 
 
 def test_checks_catch_a_member_that_commits_records_still_being_processed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group, "WORK_MS_MAX", 2_000)
+    monkeypatch.setattr(group_member, "WORK_MS_MAX", 2_000)
     planting = lambda: monkeypatch.setattr(Assignment, "consumed", Assignment.given)  # noqa: E731
     assert "C5" in caught(planting, *TWO)
 

@@ -1,0 +1,1 @@
+"""Mutations of consumer groups of the next-generation protocol, and their schedules."""
