@@ -385,14 +385,9 @@ class ClusterRun:
             "small topics": len(workload.small_topics.created),
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "dealt with by a group": self.consumers.processed,
-<<<<<<< HEAD
+            "dealt with by the mixed group": self.mixed.processed,
             "transactions committed": self.transactions.recorder.committed,
             "transactions aborted": self.transactions.recorder.aborted,
-=======
-            "dealt with by the mixed group": self.mixed.processed,
-            "transactions committed": self.transactions.committed,
-            "transactions aborted": self.transactions.aborted,
->>>>>>> w/simgroups
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,
