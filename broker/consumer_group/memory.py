@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kraft.broker.consumer_group.topics import TopicsView, TopicView
 
 
-class Resolution:
+class RegexResolution:
     """The search for the topics that match one expression, which may take several steps."""
 
     __slots__ = ("_names", "expression", "found")
@@ -50,6 +50,6 @@ class GroupMemory:
 
     def __init__(self) -> None:
         self.checked: CheckedTopics | None = None
-        self.resolutions: dict[str, Resolution] = {}
+        self.resolutions: dict[str, RegexResolution] = {}
         self.refreshed: TopicsView | None = None
         self.refreshed_ms: int | None = None
