@@ -13,25 +13,37 @@ if TYPE_CHECKING:
     from kraft.broker.consumer_group.topics import TopicsView, TopicView
 
 
-class RegexResolution:
-    """The search for the topics that match one expression, which may take several steps."""
+INSTRUCTIONS_PER_NAME = 200
+"""Instructions of an expression that count as much as one more name. Usual expressions execute almost none."""
 
-    __slots__ = ("_names", "expression", "found")
+
+class RegexResolution:
+    """The search for the topics that match one expression, which may take several steps. `is_over`: all topics were
+    examined."""
+
+    __slots__ = ("_names", "expression", "found", "is_over")
 
     def __init__(self, expression: Expression, topics: TopicsView) -> None:
         self.expression = expression
         self.found: list[str] = []
+        self.is_over = False
         self._names: Iterator[TopicView] = iter(topics)
 
     def advance(self, names_max: int) -> int:
-        """Examine up to this many topics, and return how many there were. If there were fewer, the search is over."""
-        for count in range(names_max):
+        """Examine up to this many topics, or fewer if the expression takes many instructions. Return the work done,
+        in names."""
+        done, start = 0, self.expression.steps
+        while done < names_max:
             topic = next(self._names, None)
             if topic is None:
-                return count
+                self.is_over = True
+                break
             if self.expression.matches(topic.name):
                 self.found.append(topic.name)
-        return names_max
+            executed = self.expression.steps - start
+            done += 1 + executed // INSTRUCTIONS_PER_NAME
+            start += executed
+        return done
 
 
 class CheckedTopics(NamedTuple):
