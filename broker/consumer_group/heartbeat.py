@@ -73,7 +73,8 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundi
     if after is None:
         message = "The member is in an unknown state. It must abandon all its partitions and rejoin."
         return request.refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
-    is_shown = _is_full(request) or partitions_of(after.assigned) != partitions_of(before.assigned)
+    is_changed = after is not before and partitions_of(after.assigned) != partitions_of(before.assigned)
+    is_shown = is_changed or _is_full(request)
     return ConsumerHeartbeatReply(
         ErrorCode.NONE,
         None,
