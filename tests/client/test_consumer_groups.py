@@ -604,8 +604,13 @@ def test_poll_raises_a_listeners_exception_and_the_member_stays_in_the_group() -
 # cancellation
 
 
-def test_a_consumer_cancelled_at_any_checkpoint_leaves_no_member_behind() -> None:
-    """The consumer is cancelled while it joins, reads, commits, changes its subscription or leaves."""
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_consumer_cancelled_at_any_checkpoint_leaves_no_member_behind(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer is cancelled while it joins, reads, commits, changes its subscription or leaves. In version 0 it
+    does not know its member id before the response to its join."""
+    replace_row(monkeypatch, CLIENT_APIS, HEARTBEAT, ApiVersionRange(int(HEARTBEAT), 0, version, 0))
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
