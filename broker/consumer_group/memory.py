@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kraft.broker.consumer_group.regular_expressions import Expression
-    from kraft.broker.consumer_group.topics import Topic, Topics
+    from kraft.broker.consumer_group.topics import TopicsView, TopicView
 
 
 class Resolution:
@@ -18,10 +18,10 @@ class Resolution:
 
     __slots__ = ("_names", "expression", "found")
 
-    def __init__(self, expression: Expression, topics: Topics) -> None:
+    def __init__(self, expression: Expression, topics: TopicsView) -> None:
         self.expression = expression
         self.found: list[str] = []
-        self._names: Iterator[Topic] = iter(topics)
+        self._names: Iterator[TopicView] = iter(topics)
 
     def advance(self, names_max: int) -> int:
         """Examine up to this many topics, and return how many there were. If there were fewer, the search is over."""
@@ -37,7 +37,7 @@ class Resolution:
 class CheckedTopics(NamedTuple):
     """The topics for which the hash of a group was computed last, and that hash."""
 
-    topics: Topics
+    topics: TopicsView
     metadata_hash: int
 
 
@@ -51,5 +51,5 @@ class GroupMemory:
     def __init__(self) -> None:
         self.checked: CheckedTopics | None = None
         self.resolutions: dict[str, Resolution] = {}
-        self.refreshed: Topics | None = None
+        self.refreshed: TopicsView | None = None
         self.refreshed_ms: int | None = None
