@@ -22,7 +22,7 @@ from kraft.client.core.heartbeats import (
     HeartbeatAnswer,
     MemberSettings,
     TopicIdPartition,
-    TopicSelection,
+    TopicSubscription,
 )
 from kraft.client.core.member_state import MemberState
 from kraft.wire.error_codes import ErrorCode
@@ -143,7 +143,7 @@ class Client:
         self.generation += 1
         self.member_id = f"{self.name}{self.generation}"
         member_settings = MemberSettings("billing")
-        selection = TopicSelection(SELECTIONS[2])
+        selection = TopicSubscription(SELECTIONS[2])
         self.member = ConsumerMember(member_settings, self.member_id, selection, backoff_ms=20, backoff_ms_max=1_000)
         self.reads: frozenset[TopicIdPartition] = frozenset()
         self.begun: Reconciliation | None = None
@@ -165,7 +165,7 @@ class Client:
         elif kind == "expire poll":
             self.member.expire_poll()
         elif kind == "subscribe":
-            self.member.subscribe(TopicSelection(SELECTIONS[int(detail)]))
+            self.member.subscribe(TopicSubscription(SELECTIONS[int(detail)]))
         else:
             self.leave()
 
