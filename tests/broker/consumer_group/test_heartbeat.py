@@ -48,6 +48,13 @@ def test_a_topic_that_does_not_exist_is_assigned_when_it_is_created() -> None:
     assert bench.beat("m", 2).assignment is None
 
 
+def test_a_member_without_a_subscription_joins_and_gets_partitions_when_it_subscribes() -> None:
+    bench = ConsumerBench()
+    reply = bench.enter("m")
+    assert (reply.error, reply.epoch, reply.assignment) == (ErrorCode.NONE, 1, {})
+    assert numbers(bench.beat("m", 1, subscribed_names=("trades",)).assignment) == {2: {0, 1}}
+
+
 def test_an_answer_waits_until_its_records_are_committed() -> None:
     bench = ConsumerBench(commits_at_once=False)
     asked = bench.ask_heartbeat("m", 0, rebalance_timeout_ms=1, subscribed_names=("orders",), owned={})
