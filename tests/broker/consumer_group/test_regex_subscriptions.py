@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+from uuid import UUID
+
+from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, Resolution
 from kraft.broker.consumer_group.records import RegexValue
+from kraft.broker.consumer_group.regular_expressions import compile_expression
+from kraft.broker.consumer_group.regular_expressions.parser import parse
+from kraft.broker.consumer_group.regular_expressions.program import translate
 from kraft.broker.consumer_group.resolving import NAMES_PER_STEP
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.consumer_bench import ConsumerBench
+from tests.stages.consumer_bench import ConsumerBench, TopicRow, TopicRows
 
 TEN_MINUTES_MS = 600_000
 
@@ -85,6 +92,22 @@ def test_a_long_search_goes_on_between_requests() -> None:
     bench.sleep(1)
     assert len(resolved(bench, "a.*")) == len(names)
     assert len(bench.beat("m", 1).assignment or ()) == len(names)
+
+
+def test_a_step_of_a_search_does_not_take_longer_when_the_expression_does() -> None:
+    draws = Random(1)
+    names = sorted("".join(draws.choices("ab", k=60)) for _ in range(20))
+    text = "(a|b)*a(a|b){40}"
+    expression, size = compile_expression(text), len(translate(text, parse(text)).instructions)
+    search = Resolution(expression, TopicRows({name: TopicRow(name, UUID(int=1), 1) for name in names}))
+    executed = []
+    while not search.is_over:
+        before = expression.steps
+        assert search.advance(100) >= 100 or search.is_over
+        executed.append(expression.steps - before)
+    assert len(executed) > len(names)
+    assert max(executed) <= 100 * INSTRUCTIONS_PER_NAME + 2 * size
+    assert search.found == [name for name in names if name[-41] == "a"]
 
 
 def test_a_search_that_was_cut_off_by_a_move_begins_again() -> None:
