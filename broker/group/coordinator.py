@@ -222,8 +222,8 @@ class GroupCoordinator:
                 if isinstance(request, ConsumerHeartbeatRequest):
                     consumer_write_failed(self._shard, request.group)
                 call.reply(ticket, request.refused(error))
-            case ConsumerTimerFired(timer):
-                consumer_timer_failed(self._shard, timer, call)
+            case ConsumerTimerFired():
+                consumer_timer_failed(self._shard, after, call)
             case GroupDowngraded(group_id):
                 begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
