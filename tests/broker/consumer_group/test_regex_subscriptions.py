@@ -10,7 +10,7 @@ from kraft.broker.consumer_group.records import RegexValue
 from kraft.broker.consumer_group.regular_expressions import compile_expression
 from kraft.broker.consumer_group.regular_expressions.parser import parse
 from kraft.broker.consumer_group.regular_expressions.program import translate
-from kraft.broker.consumer_group.resolving import NAMES_PER_STEP
+from kraft.broker.consumer_group.resolving import NAMES_PER_STEP, REFRESH_INTERVAL_MIN_MS
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.wire.error_codes import ErrorCode
 from tests.stages.consumer_bench import ConsumerBench, TopicRow, TopicRows
@@ -128,6 +128,24 @@ def test_an_expression_is_resolved_again_when_its_record_was_not_written() -> No
     bench.refuses_appends = None
     assert bench.beat("m", 1, subscribed_regex="a").epoch == 2
     assert resolved(bench, "a") == ("a",)
+
+
+def test_matches_are_found_again_when_the_join_of_a_classic_member_was_not_written() -> None:
+    bench = ConsumerBench({"a1": 1, "orders": 1})
+    classic = bench.join().reply.member_id
+    bench.sync(classic, 1)
+    bench.enter("m", subscribed_regex="a.*")
+    classic = bench.join().reply.member_id
+    bench.beat("m", 2)
+    bench.set_topic("a2", 2)
+    bench.sleep(REFRESH_INTERVAL_MIN_MS - 1)
+    bench.join(classic)
+    bench.sleep(1)
+    bench.refuses_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.join(classic).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    bench.refuses_appends = None
+    bench.beat("m", bench.consumers.assignment_of("m").epoch, owned={})
+    assert resolved(bench, "a.*") == ("a1", "a2")
 
 
 def test_an_expression_of_a_broker_with_other_rules_matches_no_topic() -> None:
