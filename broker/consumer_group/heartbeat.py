@@ -47,7 +47,7 @@ from kraft.broker.consumer_group.settings import ConsumerGroupSettings
 from kraft.broker.consumer_group.state import ConsumerGroup, Draft, partitions_of
 from kraft.broker.consumer_group.subscriptions import ids_of, topics_of
 from kraft.broker.consumer_group.targets import update_target
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.consumer_group.validation import Refusal
 from kraft.broker.shard.now import Now
 from kraft.wire.error_codes import ErrorCode
@@ -56,7 +56,7 @@ from kraft.wire.error_codes import ErrorCode
 class Surroundings(NamedTuple):
     """What a heartbeat needs besides the group and the request."""
 
-    topics: Topics
+    topics: TopicsView
     settings: ConsumerGroupSettings
     memory: GroupMemory
     now: Now
@@ -166,7 +166,7 @@ def _updated(
 
 
 def _reconcile(
-    draft: Draft, request: ConsumerHeartbeatRequest, topics: Topics, *, is_new_subscription: bool
+    draft: Draft, request: ConsumerHeartbeatRequest, topics: TopicsView, *, is_new_subscription: bool
 ) -> CurrentMemberValue | None:
     """Write the member's next assignment if it changes, and return it."""
     group, member_id = draft.group, request.member_id

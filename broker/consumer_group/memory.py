@@ -12,7 +12,7 @@ from kraft.broker.consumer_group.regular_expressions import Match
 
 if TYPE_CHECKING:
     from kraft.broker.consumer_group.regular_expressions import Expression
-    from kraft.broker.consumer_group.topics import Topic, Topics
+    from kraft.broker.consumer_group.topics import TopicsView, TopicView
 
 
 INSTRUCTIONS_PER_NAME = 2
@@ -25,11 +25,11 @@ class Resolution:
 
     __slots__ = ("_match", "_names", "expression", "found", "is_over")
 
-    def __init__(self, expression: Expression, topics: Topics) -> None:
+    def __init__(self, expression: Expression, topics: TopicsView) -> None:
         self.expression = expression
         self.found: list[str] = []
         self.is_over = False
-        self._names: Iterator[Topic] = iter(topics)
+        self._names: Iterator[TopicView] = iter(topics)
         self._match: Match | None = None
 
     def advance(self, work_max: int) -> int:
@@ -61,7 +61,7 @@ class Resolution:
 class CheckedTopics(NamedTuple):
     """The topics for which the hash of a group was computed last, and that hash."""
 
-    topics: Topics
+    topics: TopicsView
     metadata_hash: int
 
 
@@ -75,5 +75,5 @@ class GroupMemory:
     def __init__(self) -> None:
         self.checked: CheckedTopics | None = None
         self.resolutions: dict[str, Resolution] = {}
-        self.refreshed: Topics | None = None
+        self.refreshed: TopicsView | None = None
         self.refreshed_ms: int | None = None

@@ -14,7 +14,7 @@ from kraft.broker.consumer_group.records import RegexKey, RegexValue
 from kraft.broker.consumer_group.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.consumer_group.state import Draft
 from kraft.broker.consumer_group.subscriptions import is_regex_used
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.shard.now import Now
 
 NAMES_PER_STEP = 1_000
@@ -30,13 +30,13 @@ def regex_problem(regex: str) -> str | None:
     return None
 
 
-def begin_resolution(draft: Draft, topics: Topics, memory: GroupMemory, regex: str) -> None:
+def begin_resolution(draft: Draft, topics: TopicsView, memory: GroupMemory, regex: str) -> None:
     """Begin to resolve an expression that is not resolved yet."""
     if regex not in draft.group.regexes and regex not in memory.resolutions:
         _begin(topics, memory, regex)
 
 
-def refresh(draft: Draft, topics: Topics, memory: GroupMemory, now: Now, interval_ms: int) -> None:
+def refresh(draft: Draft, topics: TopicsView, memory: GroupMemory, now: Now, interval_ms: int) -> None:
     """Begin to resolve all expressions of the group again, if it is time."""
     known = draft.group.regexes
     if not known or memory.resolutions:
@@ -52,7 +52,7 @@ def refresh(draft: Draft, topics: Topics, memory: GroupMemory, now: Now, interva
         _begin(topics, memory, regex)
 
 
-def _begin(topics: Topics, memory: GroupMemory, regex: str) -> None:
+def _begin(topics: TopicsView, memory: GroupMemory, regex: str) -> None:
     """Begin to resolve an expression, unless a broker with other rules has accepted it and it is not valid here."""
     try:
         expression = compile_expression(regex)

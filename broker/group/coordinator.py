@@ -19,7 +19,7 @@ from uuid import UUID
 from kraft.broker.consumer_group.records import ConsumerGroupValue, ConsumerLogEntry
 from kraft.broker.consumer_group.requests import ConsumerDescribeRequest, ConsumerHeartbeatRequest
 from kraft.broker.consumer_group.timers import ConsumerTimer
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.group.classic_group import ClassicGroup
 from kraft.broker.group.consumer_groups import (
     begin_consumer_groups,
@@ -120,7 +120,7 @@ class GroupCoordinator:
         """The classic groups by id; callers must not change the mapping."""
         return self._shard.groups
 
-    def topics_changed(self, topics: Topics) -> None:
+    def topics_changed(self, topics: TopicsView) -> None:
         """Take the newest topics of the cluster, before the first request and after every change of a topic."""
         self._shard.topics = topics
 

@@ -5,7 +5,7 @@ says what is wrong and where. `Expression.matches(name)` returns whether the who
 name; a Match does the same in steps of limited length. Reading order: `nodes` (the syntax tree), `characters` (sets of
 characters), `escapes`, `brackets` and `parser` (text to tree), `program` (tree to automaton), `expression` (the
 automaton runs).
-Source: KIP-848, the RE2 syntax.
+Source: KIP-848, RE2.
 """
 
 from kraft.broker.consumer_group.regular_expressions.expression import Expression, Match, compile_expression
