@@ -8,42 +8,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from kraft.broker.consumer_group.regular_expressions import Match
+
 if TYPE_CHECKING:
     from kraft.broker.consumer_group.regular_expressions import Expression
     from kraft.broker.consumer_group.topics import TopicsView, TopicView
 
 
-INSTRUCTIONS_PER_NAME = 200
-"""Instructions of an expression that count as much as one more name. Usual expressions execute almost none."""
+INSTRUCTIONS_PER_NAME = 2
+"""Number of an expression's instructions that take about as long as a name whose states are known."""
 
 
 class RegexResolution:
     """The search for the topics that match one expression, which may take several steps. `is_over`: all topics were
     examined."""
 
-    __slots__ = ("_names", "expression", "found", "is_over")
+    __slots__ = ("_match", "_names", "expression", "found", "is_over")
 
     def __init__(self, expression: Expression, topics: TopicsView) -> None:
         self.expression = expression
         self.found: list[str] = []
         self.is_over = False
         self._names: Iterator[TopicView] = iter(topics)
+        self._match: Match | None = None
 
-    def advance(self, names_max: int) -> int:
-        """Examine up to this many topics, or fewer if the expression takes many instructions. Return the work done,
-        in names."""
-        done, start = 0, self.expression.steps
-        while done < names_max:
-            topic = next(self._names, None)
-            if topic is None:
-                self.is_over = True
-                break
-            if self.expression.matches(topic.name):
-                self.found.append(topic.name)
-            executed = self.expression.steps - start
-            done += 1 + executed // INSTRUCTIONS_PER_NAME
-            start += executed
-        return done
+    def advance(self, work_max: int) -> int:
+        """Examine topics until all are examined or this much work is done. Return the work: one for each topic, and one
+        for every INSTRUCTIONS_PER_NAME instructions that the expression has executed."""
+        work = 0
+        while work < work_max:
+            if self._match is None:
+                topic = next(self._names, None)
+                if topic is None:
+                    self.is_over = True
+                    break
+                self._match = Match(self.expression, topic.name)
+                work += 1
+            work += self._continue_match(self._match, (work_max - work) * INSTRUCTIONS_PER_NAME)
+        return work
+
+    def _continue_match(self, match: Match, instructions_max: int) -> int:
+        """Do a step of the comparison with one topic, and return its work."""
+        executed = self.expression.steps
+        match.advance(instructions_max)
+        if match.result is not None:
+            self._match = None
+            if match.result:
+                self.found.append(match.name)
+        return (self.expression.steps - executed) // INSTRUCTIONS_PER_NAME
 
 
 class CheckedTopics(NamedTuple):

@@ -2,8 +2,8 @@
 
 An expression that a member names for the first time is resolved at once. All expressions of a group are resolved again
 when topics have come or gone, at most every REFRESH_INTERVAL_MIN_MS, and otherwise every `regex_refresh_interval_ms`.
-One step examines at most NAMES_PER_STEP topics, and fewer with a slow expression; a longer search continues with a
-timer.
+One step examines at most NAMES_PER_STEP topics, and fewer if the expression takes long; a longer search continues with
+a timer.
 Source: KIP-848, Kafka's GroupMetadataManager.
 """
 
@@ -67,7 +67,7 @@ def continue_resolutions(draft: Draft, memory: GroupMemory, now: Now) -> bool:
     is_changed, left = False, NAMES_PER_STEP
     while memory.resolutions and left > 0:
         regex, resolution = next(iter(memory.resolutions.items()))
-        left -= resolution.advance(left) + 1
+        left -= 1 + resolution.advance(left)
         if not resolution.is_over:
             break
         del memory.resolutions[regex]

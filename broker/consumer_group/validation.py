@@ -34,16 +34,14 @@ def heartbeat_error(request: ConsumerHeartbeatRequest, assignors: Sequence[str])
 
 
 def _problems(request: ConsumerHeartbeatRequest) -> Iterator[str]:
-    if not request.group:
-        yield "GroupId can't be empty."
-    if request.instance_id == "":
-        yield "InstanceId can't be empty."
-    if request.rack == "":
-        yield "RackId can't be empty."
-    if request.server_assignor == "":
-        yield "ServerAssignor can't be empty."
-    if not request.member_id:
+    if _is_blank(request.member_id):
         yield "MemberId can't be empty."
+    if _is_blank(request.group):
+        yield "GroupId can't be empty."
+    if _is_blank(request.instance_id):
+        yield "InstanceId can't be empty."
+    if _is_blank(request.rack):
+        yield "RackId can't be empty."
     if request.epoch < LEAVE_STATIC_EPOCH:
         yield "MemberEpoch is invalid."
     if request.epoch == JOIN_EPOCH:
@@ -52,10 +50,16 @@ def _problems(request: ConsumerHeartbeatRequest) -> Iterator[str]:
         yield "InstanceId can't be null."
 
 
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
+
+
 def _join_problems(request: ConsumerHeartbeatRequest) -> Iterator[str]:
+    """Yield what a join lacks. No topic names at all, or an empty expression, are a subscription too: a client whose
+    pattern matches no topic joins with it."""
     if request.rebalance_timeout_ms is None:
         yield "RebalanceTimeoutMs must be provided in first request."
     if request.owned is None or request.owned:
         yield "TopicPartitions must be empty when (re-)joining."
-    if not request.subscribed_names and not request.subscribed_regex:
+    if request.subscribed_names is None and request.subscribed_regex is None:
         yield "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."

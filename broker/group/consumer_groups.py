@@ -19,6 +19,7 @@ from kraft.broker.consumer_group.records import MemberState
 from kraft.broker.consumer_group.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
     ConsumerDescribeReply,
     ConsumerDescribeRequest,
     ConsumerHeartbeatReply,
@@ -127,11 +128,18 @@ def set_member_timers(shard: Shard, member_id: str, before: ConsumerGroup, draft
         return
     timeout_ms = session_timeout_ms(member, shard.settings.settings_of(draft.group_id))
     shard.timers.set(session, now_ms + timeout_ms)
-    current = draft.group.assignment_of(member_id)
-    is_moved = current is not before.current.get(member_id)
-    if is_moved and current.state is MemberState.UNREVOKED_PARTITIONS:
+    is_moved = draft.group.current.get(member_id) is not before.current.get(member_id)
+    if is_moved and _is_revoking(draft.group, member_id):
         shard.timers.set(revocation, now_ms + member.rebalance_timeout_ms)
     _continue_later(shard, draft.group_id, now_ms)
+
+
+def _is_revoking(group: ConsumerGroup, member_id: str) -> bool:
+    """Return whether the member must revoke partitions within its rebalance timeout. A static member that is away has
+    none left. A member with the classic protocol has the same time to join again."""
+    current = group.assignment_of(member_id)
+    is_here = group.members[member_id].classic is None and current.epoch != LEAVE_STATIC_EPOCH
+    return is_here and current.state is MemberState.UNREVOKED_PARTITIONS
 
 
 def _continue_later(shard: Shard, group_id: str, now_ms: int) -> None:
@@ -150,7 +158,7 @@ def begin_consumer_groups(shard: Shard, call: CoordinatorCall) -> None:
         for member_id, member in sorted(group.members.items()):
             timeout_ms = session_timeout_ms(member, settings)
             shard.timers.set(ConsumerTimer(ConsumerTimerKind.SESSION, group_id, member_id), now_ms + timeout_ms)
-            if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+            if _is_revoking(group, member_id):
                 revocation = ConsumerTimer(ConsumerTimerKind.REVOCATION, group_id, member_id)
                 shard.timers.set(revocation, now_ms + member.rebalance_timeout_ms)
 
@@ -168,19 +176,17 @@ def consumer_timer_fired(shard: Shard, timer: ConsumerTimer, call: CoordinatorCa
     elif timer.member_id in group.members and _is_over(group, timer):
         if is_downgraded_without(shard, timer.group, group, timer.member_id):
             downgrade(shard, timer.group, group, timer.member_id, call)
-            call.then(ConsumerTimerFired(timer))
+            call.then(ConsumerTimerFired(timer, group))
             return
         fence(draft, timer.member_id, shard.topics, memory)
     if draft.entries:
         write_draft(draft, call)
-        call.then(ConsumerTimerFired(timer))
+        call.then(ConsumerTimerFired(timer, group))
 
 
 def _is_over(group: ConsumerGroup, timer: ConsumerTimer) -> bool:
     """Return whether the timer still applies to the member."""
-    if timer.kind is not ConsumerTimerKind.REVOCATION:
-        return True
-    return group.assignment_of(timer.member_id).state is MemberState.UNREVOKED_PARTITIONS
+    return timer.kind is not ConsumerTimerKind.REVOCATION or _is_revoking(group, timer.member_id)
 
 
 def consumer_write_failed(shard: Shard, group_id: str) -> None:
@@ -188,10 +194,13 @@ def consumer_write_failed(shard: Shard, group_id: str) -> None:
     shard.memories.pop(group_id, None)
 
 
-def consumer_timer_failed(shard: Shard, timer: ConsumerTimer, call: CoordinatorCall) -> None:
-    """Let the timer fire again, because its records were not written."""
+def consumer_timer_failed(shard: Shard, fired: ConsumerTimerFired, call: CoordinatorCall) -> None:
+    """Let the timer fire again if the log refused its records. If they were appended and only their commit takes long,
+    the member is gone; it may have joined again meanwhile."""
+    timer = fired.timer
     consumer_write_failed(shard, timer.group)
-    shard.timers.set(timer, call.now.monotonic_ms + TIMER_RETRY_MS)
+    if shard.versions.newest.consumers.get(timer.group) is fired.group:
+        shard.timers.set(timer, call.now.monotonic_ms + TIMER_RETRY_MS)
 
 
 # reading

@@ -220,11 +220,11 @@ class GroupCoordinator:
         call = CoordinatorCall(now)
         match after:
             case SendReply(ticket, request, _) | ContinueRequest(ticket, request) | ReadStableOffsets(ticket, request):
-                if isinstance(request, ConsumerHeartbeatRequest):
+                if isinstance(request, (ConsumerHeartbeatRequest, JoinRequest)):
                     consumer_write_failed(self._shard, request.group)
                 call.reply(ticket, request.refused(error))
-            case ConsumerTimerFired(timer):
-                consumer_timer_failed(self._shard, timer, call)
+            case ConsumerTimerFired():
+                consumer_timer_failed(self._shard, after, call)
             case GroupDowngraded(group_id):
                 begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
@@ -280,10 +280,19 @@ def _read(shard: Shard, request: Request) -> Reply:
         is_consumer = request.group in shard.versions.committed.consumers
         problem = "is not a classic group" if is_consumer else "not found"
         return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message=f"Group {request.group} {problem}.")
-    classic = [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in shard.groups.values()
-    ]
-    return ListReply(ErrorCode.NONE, (*classic, *list_consumer_groups(shard)))
+    return ListReply(ErrorCode.NONE, (*_listed_classic_groups(shard), *list_consumer_groups(shard)))
+
+
+def _listed_classic_groups(shard: Shard) -> list[ListedGroup]:
+    """Return the classic groups of the committed state. Those that are becoming consumer groups are still among them,
+    those that were consumer groups are not yet."""
+    committed, newest = shard.versions.committed, shard.versions.newest
+    classic = [group for group_id, group in shard.groups.items() if group_id not in committed.consumers]
+    for group_id in newest.consumers if newest is not committed else ():
+        is_classic = group_id in committed.groups or group_id in committed.offsets
+        if is_classic and group_id not in committed.consumers:
+            classic.append(ClassicGroup.loaded(group_id, committed.groups.get(group_id)))
+    return [ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in classic]
 
 
 HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] = MappingProxyType(

@@ -92,7 +92,7 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, call: Coordinat
     retention_ms, now_ms = shard.settings.retention_ms, call.now.wall_ms
     offsets, staged = newest.offsets_of(request.group), newest.staged_of(request.group)
     if consumers is not None:
-        over = _over_in_consumer_group(consumers, offsets, staged, now_ms - retention_ms)
+        over = _over_in_consumer_group(consumers, offsets, staged, now_ms, retention_ms)
     else:
         assert group is not None
         over = sorted(
@@ -109,15 +109,17 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, call: Coordinat
 
 
 def _over_in_consumer_group(
-    consumers: ConsumerGroup, offsets: GroupOffsets, staged: GroupStaged, oldest_ms: int
+    consumers: ConsumerGroup, offsets: GroupOffsets, staged: GroupStaged, now_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
-    """Return the partitions of a consumer group whose offsets expire: those of topics without a subscriber that were
-    committed at `oldest_ms` or before."""
+    """Return the partitions of a consumer group whose offsets expire: those of topics without a subscriber whose time
+    since the commit is over."""
     subscribed = subscribed_topics(consumers)
     return sorted(
         key
         for key, value in offsets.items()
-        if key not in staged and key[0] not in subscribed and value.commit_timestamp <= oldest_ms
+        if key not in staged
+        and key[0] not in subscribed
+        and _is_old(value, value.commit_timestamp, now_ms, retention_ms)
     )
 
 
@@ -125,11 +127,16 @@ def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, r
     is_unsubscribed = group.subscribed is not None and topic not in group.subscribed
     if not group.is_empty and not (group.state is GroupState.STABLE and is_unsubscribed):
         return False
-    if value.expire_timestamp != NO_TIMESTAMP:
-        return now_ms >= value.expire_timestamp
     since_ms = value.commit_timestamp
     if group.is_empty and group.protocol_type is not None and group.state_timestamp != NO_TIMESTAMP:
         since_ms = group.state_timestamp
+    return _is_old(value, since_ms, now_ms, retention_ms)
+
+
+def _is_old(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    """Return whether the time of an offset is over: the one that its commit asked for, otherwise `retention_ms`."""
+    if value.expire_timestamp != NO_TIMESTAMP:
+        return now_ms >= value.expire_timestamp
     return now_ms - since_ms >= retention_ms
 
 

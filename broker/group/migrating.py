@@ -93,7 +93,7 @@ def forget_classic_group(shard: Shard, group_id: str) -> None:
 
 
 def is_downgraded_without(shard: Shard, group_id: str, consumers: ConsumerGroup, leaving: str | None) -> bool:
-    """Return whether the group becomes a classic group when this member leaves; None if none does."""
+    """Return whether the group becomes a classic group when the member `leaving` leaves, or at once if it is None."""
     settings = shard.settings.settings_of(group_id)
     return may_downgrade(consumers, leaving, settings, shard.settings.members_max)
 

@@ -134,7 +134,8 @@ def heartbeat_consumer_group(
 def leave_consumer_group(
     shard: Shard, group: ConsumerGroup, request: LeaveRequest, ticket: Ticket, call: CoordinatorCall
 ) -> None:
-    """Remove members with the classic protocol, each with its own error code."""
+    """Remove members with the classic protocol, each with its own error code. Their timers stay, because the removal
+    may not be written; a timer without a member has no effect."""
     leaving: dict[str, None] = {}
     rows = []
     for leaver in request.members:
@@ -149,8 +150,6 @@ def leave_consumer_group(
     if leaving:
         leave(draft, list(leaving), shard.topics, memory)
         write_draft(draft, call)
-        for member_id in leaving:
-            set_member_timers(shard, member_id, group, draft, call)
     call.then(SendReply(ticket, request, LeaveReply(ErrorCode.NONE, tuple(rows))))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kraft.broker.consumer_group.records import ConsumerLogEntry
+from kraft.broker.consumer_group.state import ConsumerGroup
 from kraft.broker.consumer_group.timers import ConsumerTimer
 from kraft.broker.group.classic_group import Member
 from kraft.broker.group.records import GroupLogEntry
@@ -68,9 +69,11 @@ class ReadStableOffsets(NamedTuple):
 
 
 class ConsumerTimerFired(NamedTuple):
-    """Nothing to do after the commit. If the write failed, the timer of a consumer group fires again later."""
+    """Nothing to do after the commit. If the log refused the write, the timer fires again later. `group` is the group
+    before the write."""
 
     timer: ConsumerTimer
+    group: ConsumerGroup
 
 
 class GroupDowngraded(NamedTuple):

@@ -54,7 +54,8 @@ class ConsumerBench(Bench):
         self.committed_offset = 0
         super().__init__(**options)
         for name, partition_count in ({"orders": 4, "trades": 2} if topics is None else topics).items():
-            self.set_topic(name, partition_count)
+            self._add_topic(name, partition_count)
+        self._publish()
 
     def load(self) -> GroupCoordinator:
         machine = super().load()
@@ -76,12 +77,16 @@ class ConsumerBench(Bench):
 
     def set_topic(self, name: str, partition_count: int) -> UUID:
         """Create a topic, or grow it. Return its id."""
+        topic_id = self._add_topic(name, partition_count)
+        self._publish()
+        return topic_id
+
+    def _add_topic(self, name: str, partition_count: int) -> UUID:
         known = self.rows.get(name)
         if known is None:
             self.ids += 1
             known = TopicRow(name, UUID(int=self.ids), partition_count)
         self.rows[name] = known._replace(partition_count=partition_count)
-        self._publish()
         return known.topic_id
 
     def delete_topic(self, name: str) -> None:

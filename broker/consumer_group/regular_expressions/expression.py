@@ -65,18 +65,25 @@ class Expression:
 
     def matches(self, name: str) -> bool:
         """Return whether the whole name matches."""
-        state = self._start
-        for character in name:
-            successor = state.successors.get(character)
-            state = self._successor(state, character) if successor is None else successor
-            if not state.places:
-                return False
+        match = Match(self, name)
+        while match.result is None:
+            match.advance(STATES_SIZE_MAX)
+        return match.result
+
+    @property
+    def start(self) -> _AutomatonState:
+        """Return the state before the first character."""
+        return self._start
+
+    def accepts(self, state: _AutomatonState) -> bool:
+        """Return whether the text matches if it ends in this state."""
         if state.accepts is None:
             places = self._reachable(state, _Neighbour.EDGE)
             state.accepts = any(isinstance(self._instructions[place], Accept) for place in places)
         return state.accepts
 
-    def _successor(self, state: _AutomatonState, character: str) -> _AutomatonState:
+    def successor(self, state: _AutomatonState, character: str) -> _AutomatonState:
+        """Return the state after one more character."""
         neighbour = _kind_of(character) if self._sees_neighbours else _Neighbour.EDGE
         code = ord(character)
         places = set()
@@ -120,6 +127,34 @@ class Expression:
                 waiting.append(instruction.then)
         self.steps += len(reached)
         return reached
+
+
+class Match:
+    """The comparison of one name with an expression, which may take several steps. `result` is None until the end."""
+
+    __slots__ = ("_expression", "_position", "_state", "name", "result")
+
+    def __init__(self, expression: Expression, name: str) -> None:
+        self._expression = expression
+        self._state = expression.start
+        self._position = 0
+        self.name = name
+        self.result: bool | None = None
+
+    def advance(self, instructions_max: int) -> None:
+        """Continue until the result is known or about this many instructions were executed."""
+        expression, name, state = self._expression, self.name, self._state
+        end = expression.steps + instructions_max
+        for position in range(self._position, len(name)):
+            if expression.steps >= end:
+                self._state, self._position = state, position
+                return
+            character = name[position]
+            state = state.successors.get(character) or expression.successor(state, character)
+            if not state.places:
+                self.result = False
+                return
+        self.result = expression.accepts(state)
 
 
 def compile_expression(text: str) -> Expression:

@@ -48,6 +48,13 @@ def test_a_topic_that_does_not_exist_is_assigned_when_it_is_created() -> None:
     assert bench.beat("m", 2).assignment is None
 
 
+def test_a_member_without_a_subscription_joins_and_gets_partitions_when_it_subscribes() -> None:
+    bench = ConsumerBench()
+    reply = bench.enter("m")
+    assert (reply.error, reply.epoch, reply.assignment) == (ErrorCode.NONE, 1, {})
+    assert numbers(bench.beat("m", 1, subscribed_names=("trades",)).assignment) == {2: {0, 1}}
+
+
 def test_an_answer_waits_until_its_records_are_committed() -> None:
     bench = ConsumerBench(commits_at_once=False)
     asked = bench.ask_heartbeat("m", 0, rebalance_timeout_ms=1, subscribed_names=("orders",), owned={})
@@ -255,6 +262,24 @@ def test_a_member_whose_leaving_the_log_refuses_is_removed_after_its_session() -
     assert "m" not in bench.consumers.members
 
 
+def test_a_removal_that_times_out_in_the_log_does_not_fence_a_member_that_has_joined_again() -> None:
+    bench = ConsumerBench()
+    bench.enter("m", "orders")
+    bench.commits_at_once = False
+    bench.sleep(SESSION_MS)
+    assert not bench.consumers.members
+    joined = bench.ask_heartbeat("m", 0, rebalance_timeout_ms=REBALANCE_MS, subscribed_names=("orders",), owned={})
+    removal, *later = bench.waiting
+    bench.waiting = later
+    bench.take(bench.machine.failed(removal[1], ErrorCode.COORDINATOR_NOT_AVAILABLE, bench.now))
+    bench.commit()
+    assert joined.reply.error is ErrorCode.NONE
+    bench.sleep(SESSION_MS - 1)
+    assert "m" in bench.consumers.members
+    bench.sleep(1)
+    assert "m" not in bench.consumers.members
+
+
 # static members
 
 
@@ -288,6 +313,22 @@ def test_a_static_member_that_leaves_for_a_while_gives_up_what_it_was_revoking()
     bench.beat("one", -2, instance_id="i")
     (gained,) = bench.beat("two", 2).assignment.values()
     assert len(gained) == 2
+
+
+def test_a_static_member_that_leaves_while_it_revokes_keeps_its_place_until_its_session_ends() -> None:
+    bench = ConsumerBench()
+    bench.enter("one", "orders", instance_id="i", rebalance_timeout_ms=10_000)
+    bench.enter("two", "orders")
+    bench.beat("one", 1, instance_id="i")
+    bench.sleep(5_000)
+    bench.beat("one", -2, instance_id="i")
+    bench.sleep(15_000)
+    bench.beat("two", 2)
+    bench.sleep(SESSION_MS - 20_001)
+    assert "one" in bench.consumers.members
+    bench.beat("two", 2)
+    bench.sleep(5_001)
+    assert "one" not in bench.consumers.members
 
 
 def test_an_instance_id_in_use_is_refused_but_a_repeated_join_is_not() -> None:

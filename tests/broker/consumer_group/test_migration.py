@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kraft.broker.consumer_group.embedded_protocol import encode_assignment
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings, MigrationPolicy
-from kraft.broker.group.requests import Leaver
+from kraft.broker.group.requests import CLASSIC_TYPE, CONSUMER_TYPE, Leaver, ListRequest
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.consumer_group.migrating_clients import Client, MigratingGroup, subscription
 from tests.stages.consumer_bench import ConsumerBench
@@ -427,3 +427,32 @@ def test_a_static_classic_member_that_replaces_the_last_consumer_member_with_oth
     assert is_classic(bench)
     assert group.covered == group.all_partitions
     assert all(topic == "orders" for topic, _ in new.owned)
+
+
+# lists
+
+
+@pytest.mark.parametrize("to_classic", [True, False])
+def test_a_list_has_a_group_once_while_its_migration_is_not_committed(to_classic: bool) -> None:
+    bench = ConsumerBench()
+    group = classic_group(bench, None)
+    if to_classic:
+        group.start(False)
+        group.settle()
+    bench.commits_at_once = False
+    bench.commit_offset(5)
+    bench.stage(5, topic="trades")
+    asked = bench.ask(ListRequest())
+    listed_at = bench.machine.end_offset
+    if to_classic:
+        bench.ask_heartbeat(group.clients[1].member_id, -1)
+    else:
+        bench.ask_heartbeat("new", 0, rebalance_timeout_ms=1, subscribed_names=("orders",), owned={})
+    assert is_classic(bench) == to_classic
+    bench.machine.advance(listed_at)
+    for end, after in bench.waiting:
+        if end <= listed_at:
+            bench.take(bench.machine.stored(after, bench.now))
+    assert [(row.group, row.group_type) for row in asked.reply.groups] == [
+        (GROUP, CONSUMER_TYPE if to_classic else CLASSIC_TYPE)
+    ]

@@ -156,3 +156,20 @@ def test_a_group_with_members_and_without_offsets_does_not_expire() -> None:
     bench.enter("m", "orders")
     bench.ask(ExpireRequest(GROUP))
     assert bench.consumers.members
+
+
+@pytest.mark.parametrize("is_subscribed", [False, True])
+def test_an_offset_with_its_own_retention_time_expires_after_that_time(is_subscribed: bool) -> None:
+    bench = ConsumerBench()
+    bench.commit_offset(5, retention_ms=2 * RETENTION_MS)
+    bench.commit_offset(5, topic="trades", retention_ms=1_000)
+    bench.enter("m", *(("orders", "trades") if is_subscribed else ()))
+    bench.now_ms += 1_000
+    bench.ask(ExpireRequest(GROUP))
+    assert (bench.committed(), bench.committed("trades")) == (5, 5 if is_subscribed else -1)
+    bench.now_ms += RETENTION_MS
+    bench.ask(ExpireRequest(GROUP))
+    assert bench.committed() == 5
+    bench.now_ms += RETENTION_MS
+    bench.ask(ExpireRequest(GROUP))
+    assert bench.committed() == (5 if is_subscribed else -1)

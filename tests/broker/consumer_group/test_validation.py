@@ -34,10 +34,11 @@ JOIN: dict[str, Any] = {
         {"owned": None},
         {"owned": {UUID(int=1): frozenset({0})}},
         {"subscribed_names": None},
-        {"subscribed_names": (), "subscribed_regex": ""},
+        {"group": " "},
+        {"member_id": " "},
         {"instance_id": ""},
+        {"instance_id": " "},
         {"rack": ""},
-        {"server_assignor": ""},
     ],
 )
 def test_an_invalid_heartbeat_is_refused_with_a_reason(wrong: dict[str, Any]) -> None:
@@ -47,7 +48,7 @@ def test_an_invalid_heartbeat_is_refused_with_a_reason(wrong: dict[str, Any]) ->
     assert reply.message  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("assignor", ["sticky", "Range"])
+@pytest.mark.parametrize("assignor", ["sticky", "Range", ""])
 def test_an_unknown_assignor_is_refused_with_the_known_ones(assignor: str) -> None:
     request = ConsumerHeartbeatRequest(**{**JOIN, "server_assignor": assignor})
     reply = request_refusal(request, GroupSettings())
@@ -61,6 +62,8 @@ def test_an_unknown_assignor_is_refused_with_the_known_ones(assignor: str) -> No
     [
         {},
         {"subscribed_names": None, "subscribed_regex": "t"},
+        {"subscribed_names": ()},
+        {"subscribed_names": None, "subscribed_regex": ""},
         {"server_assignor": "range"},
         {"epoch": 5, "owned": None, "subscribed_names": None, "rebalance_timeout_ms": None},
         {"epoch": -1, "owned": None, "subscribed_names": None, "rebalance_timeout_ms": None},
