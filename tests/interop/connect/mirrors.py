@@ -71,7 +71,7 @@ class Flow:
             "listeners": f"http://127.0.0.1:{port}",
             f"{self.target}.offset.flush.interval.ms": 1_000,
             f"{self.source}.consumer.auto.offset.reset": "earliest",
-            "plugin.discovery": "service_load",
+            **{f"{prefix}plugin.discovery": "service_load" for prefix in ("", f"{self.source}.", f"{self.target}.")},
         }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,7 +34,7 @@ ADVANCE = 150
 """Numbers of each sequence, and lines, that are awaited at each stage."""
 STAGE_SECONDS_MAX = 120
 READ_SECONDS_MAX = 60
-NEW_TOPICS = {"topic.creation.default.partitions": SEQUENCES, "topic.creation.default.replication.factor": 3}
+REPLICAS, COUNT = "topic.creation.default.replication.factor", "topic.creation.default.partitions"
 
 
 @pytest.fixture(scope="module")
@@ -52,27 +51,28 @@ class Scene:
         self.cluster = cluster
         self.workers = workers
         self.numbers = stack.enter_context(CommittedLog(cluster.bootstrap, NUMBERS, SEQUENCES))
-        self.lines = stack.enter_context(CommittedLog(cluster.bootstrap, LINES, SEQUENCES))
+        self.lines = stack.enter_context(CommittedLog(cluster.bootstrap, LINES, 1))
         self.written: list[str] = []
         self._source = folder / "source.txt"
         self._target = folder / "target.txt"
 
     def configure_numbers(self, **changes: object) -> None:
         config = {"connector.class": "kraft.interop.SequenceSource", "topic": NUMBERS, "sequences": SEQUENCES}
-        self.workers.configure(NUMBERS, {**config, **NEW_TOPICS, "exactly.once.support": "required", **changes})
+        topic = {REPLICAS: 3, COUNT: SEQUENCES}
+        self.workers.configure(NUMBERS, {**config, **topic, "exactly.once.support": "required", **changes})
 
     def configure_files(self) -> None:
         source = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "topic": LINES}
         boundary = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 300}
         self._source.touch()
         self.workers.configure(
-            LINES, {**source, **NEW_TOPICS, **boundary, "exactly.once.support": "required", "file": self._source}
+            LINES,
+            {**source, REPLICAS: 3, COUNT: 1, **boundary, "exactly.once.support": "required", "file": self._source},
         )
         sink = {"connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector", "tasks.max": 1}
         self.workers.configure(SINK, {**sink, "topics": f"{NUMBERS},{LINES}", "file": self._target})
 
     def advance(self) -> None:
-        print("advance", time.monotonic(), self.numbers.counts(), self.lines.counts(), flush=True)
         """Write more lines, and wait until they and more numbers of each sequence are committed."""
         goal = min(self.numbers.counts()) + ADVANCE
         fresh = [f"line-{number}" for number in range(len(self.written), len(self.written) + ADVANCE)]
@@ -174,11 +174,10 @@ def test_connect_writes_each_record_once_when_workers_and_brokers_are_killed_and
         scene.wait_numbers(limit)
         numbers = [[f"{sequence}-{number}" for number in range(limit)] for sequence in range(SEQUENCES)]
         assert read_committed(cluster.bootstrap, NUMBERS, SEQUENCES, READ_SECONDS_MAX).values == numbers
-        (lines,) = filter(None, read_committed(cluster.bootstrap, LINES, SEQUENCES, READ_SECONDS_MAX).values)
-        assert lines == scene.written
+        assert read_committed(cluster.bootstrap, LINES, 1, READ_SECONDS_MAX).values == [scene.written]
         assert described(cluster, RETIRED_TASK)["state"] == "Empty", "only fenceProducers leaves this state behind"
 
-        expected = {*lines, *itertools.chain(*numbers)}
+        expected = {*scene.written, *itertools.chain(*numbers)}
         workers.wait_for("the sink has all records", lambda: set(scene.sunk()) >= expected, STAGE_SECONDS_MAX)
         assert set(scene.sunk()) == expected
 
