@@ -76,6 +76,10 @@ if stale streams/target/.complete streams/pom.xml streams/src; then
   (cd streams && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
 fi
 
+if stale connect/sequences/target/.complete connect/sequences/pom.xml connect/sequences/src; then
+  (cd connect/sequences && mvn -q -B compile && touch target/.complete)
+fi
+
 examples=../../docs/examples
 
 if stale "$examples/node/node_modules/.package-lock.json" "$examples/node/package.json" "$examples/node/package-lock.json"; then
