@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraft.broker.consumer_group import heartbeat as heartbeats
-from kraft.broker.consumer_group import membership, migration
-from kraft.broker.consumer_group.records import _ValueReader
+from kraft.broker.consumer_group import membership, migration, records
 from kraft.broker.consumer_group.requests import ConsumerHeartbeatReply
 from kraft.broker.consumer_group.state import ConsumerGroup
 from kraft.broker.group import consumer_offsets, coordinator
@@ -28,12 +27,12 @@ PART = "Consumer groups"
     swarm=play.members,
 )
 def revocation_is_forgotten(plant: Planting) -> None:
-    original = _ValueReader._current
+    original = records.VALUE_READERS[8]
 
-    def twin(self: Any) -> Any:
-        return original(self)._replace(revoking={})
+    def twin(reader: Any) -> Any:
+        return original(reader)._replace(revoking={})
 
-    plant.replace(_ValueReader, "_current", twin)
+    plant.put(records.VALUE_READERS, 8, twin)
 
 
 @bug(
