@@ -24,7 +24,7 @@ class PartitionsOwned:
 
 class OwnersAreAlone(Check):
     """Check that a member gets a partition only after the owner before it has released it, has died, or is no longer in
-    the group. A member that was removed may believe for a while that it owns partitions: its commits fail (G4b). It
+    the group. A member that was removed, or has left because its application did not poll, may believe for a while that it owns partitions: its commits fail (G4b). It
     must have released them when it gets an assignment again, also an empty one."""
 
     id = "G2c"
@@ -46,7 +46,7 @@ class OwnersAreAlone(Check):
             if self._last_owners.get((seen.group, partition), seen.member) != seen.member:
                 self.count()
             self._last_owners[seen.group, partition] = seen.member
-        members = self._ledger.group(seen.group).member_ids
+        members = self._ledger.group(seen.group).present_ids
         own = {partition for (host, partition), one in self._owned.items() if host == seen.member}
         for (host, partition), other in self._owned.items():
             is_shared = host != seen.member and partition in own and other.group == seen.group

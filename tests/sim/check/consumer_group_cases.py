@@ -60,6 +60,11 @@ def has(name: str, epoch: int, *partitions: int, revoking: tuple[int, ...] = ())
     return CurrentMemberKey(GROUP, name), CurrentMemberValue(epoch, epoch - 1, state, held, lost)
 
 
+def away(name: str) -> tuple[Any, Any]:
+    """Return the record that a static member has left for a while."""
+    return CurrentMemberKey(GROUP, name), CurrentMemberValue(-2, 1, MemberState.STABLE)
+
+
 def classic(generation: int, *names: str) -> tuple[Any, Any]:
     members = tuple(MemberValue(name, None, name, "", 9_000, 9_000, b"", b"") for name in names)
     return GroupKey(GROUP), GroupValue("consumer", generation, "range", None, 0, members)
@@ -108,6 +113,10 @@ CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "G2c": ([*TWO, owned("a"), PartitionsRevoked("host-a", frozenset({PLACE})), owned("b")], [owned("a")]),
     "G2c after the end of a member": ([*TWO, owned("a"), MemberEnded("host-a"), owned("b")], [owned("a")]),
     "G2c by a member that is still in the group": ([*TWO, owned("a"), *FENCED, owned("b")], [owned("c")]),
+    "G2c by a static member that is away, and by one that is back": (
+        [*TWO, owned("a"), *committed(4, away("a")), owned("b")],
+        [*committed(5, has("a", 2, 0)), PartitionsOwned(GROUP, "host-a", "a", frozenset())],
+    ),
     "G2c by a member that was removed and has joined again": (
         [*TWO, owned("a"), *FENCED, owned("b"), *committed(5, member("a"), has("a", 2))],
         [PartitionsOwned(GROUP, "host-a", "a", frozenset())],
