@@ -24,8 +24,9 @@ class PartitionsOwned:
 
 class OwnersAreAlone(Check):
     """Check that a member gets a partition only after the owner before it has released it, has died, or is no longer in
-    the group. A member that was removed, or has left because its application did not poll, may believe for a while that it owns partitions: its commits fail (G4b). It
-    must have released them when it gets an assignment again, also an empty one."""
+    the group. A member that was removed, or that has left because its application did not poll, may believe for a while
+    that it owns partitions: its commits fail (G4b). It must have released them when it gets an assignment again, also
+    an empty one."""
 
     id = "G2c"
     statement = "a member gets a partition only if no other member of the group still owns it"
