@@ -35,6 +35,7 @@ from kraft.sim.nemesis.plan import (
 )
 from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
+from kraft.sim.workload import group_member
 from kraft.sim.workload.group_member import WAITED_FOR, WAYS
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank.bank import BANK
@@ -185,6 +186,7 @@ def test_checks_catch_a_commit_of_a_member_that_has_left(monkeypatch: pytest.Mon
     """The member leaves because its application takes too long, and the application then commits."""
     choices = MemberChoices(True, WAYS.index(WAITED_FOR), 0, 0)
     work = (at(0, START_MEMBER, 0, choices.amount), at(100, START_MEMBER, 1, choices.amount), at(2_000, BE_BUSY))
+    monkeypatch.setattr(group_member, "TURNS_PER_COMMIT", 1)
     plant(monkeypatch, Commits, "_require_held", lambda *_: None)
     plant(monkeypatch, offsets, "consumer_commit_error", lambda *_: ErrorCode.NONE)
     assert "G4b" in played(*work)[1]
