@@ -185,7 +185,7 @@ def test_checks_catch_a_coordinator_that_commits_another_offset(monkeypatch: pyt
 def test_checks_catch_a_commit_of_a_member_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The member leaves because its application takes too long, and the application then commits."""
     choices = MemberChoices(True, WAYS.index(WAITED_FOR), 0, 0)
-    work = (at(0, START_MEMBER, 0, choices.amount), at(100, START_MEMBER, 1, choices.amount), at(2_000, BE_BUSY))
+    work = (at(0, START_MEMBER, 0, choices.amount), at(100, START_MEMBER, 1, choices.amount), at(2_000, BE_BUSY, 1))
     monkeypatch.setattr(group_member, "TURNS_PER_COMMIT", 1)
     plant(monkeypatch, Commits, "_require_held", lambda *_: None)
     plant(monkeypatch, offsets, "consumer_commit_error", lambda *_: ErrorCode.NONE)
