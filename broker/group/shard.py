@@ -10,7 +10,7 @@ from uuid import UUID
 from kraft.broker.consumer_group.memory import GroupMemory
 from kraft.broker.consumer_group.settings import SettingsOf, default_settings
 from kraft.broker.consumer_group.timers import ConsumerTimer
-from kraft.broker.consumer_group.topics import NoTopics, Topics
+from kraft.broker.consumer_group.topics import NoTopics, TopicsView
 from kraft.broker.group.classic_group import ClassicGroup, Member
 from kraft.broker.group.durable import DurableState, StateVersions
 from kraft.broker.group.staged import TopicPartition
@@ -65,7 +65,7 @@ class Shard:
         self.counts = counts
         self.versions = StateVersions(state, end_offset)
         self.timers: Timers[Timer | ConsumerTimer] = Timers()
-        self.topics: Topics = NoTopics()
+        self.topics: TopicsView = NoTopics()
         self.memories: dict[str, GroupMemory] = {}
         self.groups: dict[str, ClassicGroup] = {}
         for group_id in sorted({*state.groups, *state.offsets, *state.staged.groups} - set(state.consumers)):
