@@ -19,7 +19,7 @@ from kraft.client.coordinator import HEARTBEATS, Coordinator
 from kraft.client.core.assigned import Assignment
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.consumer_member import ConsumerMember, Reconciliation, Release
-from kraft.client.core.heartbeats import ConsumerHeartbeat, HeartbeatAnswer, MemberSettings, TopicSelection
+from kraft.client.core.heartbeats import ConsumerHeartbeat, HeartbeatAnswer, MemberSettings, TopicSubscription
 from kraft.client.core.membership import MemberIdentity, Reaction
 from kraft.client.core.membership_errors import membership_error
 from kraft.client.core.records import KafkaError
@@ -59,7 +59,7 @@ class ConsumerGroupMembership:
         self._member = ConsumerMember(
             self._settings,
             str(seam.random.stream("member ids").uuid()),
-            TopicSelection(),
+            TopicSubscription(),
             backoff_ms=config.retry_backoff_ms,
             backoff_ms_max=config.retry_backoff_max_ms,
         )
@@ -92,7 +92,7 @@ class ConsumerGroupMembership:
     async def run(self) -> None:
         """Keep this consumer a member of the group until cancelled. Raise KafkaError if the group rejects this
         member."""
-        self._member.subscribe(await self._topics.selection())
+        self._member.subscribe(await self._topics.for_coordinator())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_heartbeats)
             nursery.start_soon(self._learn_topics)
@@ -196,7 +196,7 @@ class ConsumerGroupMembership:
         a pattern."""
         while True:
             self._subscribed = trio.Event()
-            self._member.subscribe(await self._topics.selection())
+            self._member.subscribe(await self._topics.for_coordinator())
             self._wake()
             with trio.move_on_after(self._config.metadata_max_age_ms / 1000):
                 await self._subscribed.wait()

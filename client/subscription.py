@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from kraft.client.cluster import RETRIABLE, Cluster
-from kraft.client.core.heartbeats import TopicSelection
+from kraft.client.core.heartbeats import TopicSubscription
 from kraft.client.core.records import KafkaError
 from kraft.wire.error_codes import ErrorCode
 
@@ -49,9 +49,9 @@ class SubscribedTopics:
             return self._listed
         return [name for name in self._cluster.topic_names() if self._pattern.fullmatch(name)]
 
-    async def selection(self) -> TopicSelection:
+    async def for_coordinator(self) -> TopicSubscription:
         """Return the subscription of a member of a consumer group."""
-        return TopicSelection(tuple(await self.names()), self.regex)
+        return TopicSubscription(tuple(await self.names()), self.regex)
 
     async def refresh(self) -> None:
         """Request metadata of the subscribed topics, unless the coordinator resolves them."""

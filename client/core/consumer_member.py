@@ -26,7 +26,7 @@ from kraft.client.core.heartbeats import (
     HeartbeatAnswer,
     MemberSettings,
     TopicIdPartition,
-    TopicSelection,
+    TopicSubscription,
 )
 from kraft.client.core.member_state import ASSIGNABLE, AT_ONCE, HEARTBEATING, RELEASING, MemberState
 from kraft.client.core.membership import NO_GENERATION, MemberIdentity, Reaction, reaction_to
@@ -68,7 +68,7 @@ class ConsumerMember:
         self,
         settings: MemberSettings,
         member_id: str,
-        topics: TopicSelection,
+        topics: TopicSubscription,
         *,
         backoff_ms: int,
         backoff_ms_max: int,
@@ -124,7 +124,7 @@ class ConsumerMember:
         """Whether the member leaves its group if the application does not poll."""
         return self.state in ASSIGNABLE
 
-    def subscribe(self, topics: TopicSelection) -> None:
+    def subscribe(self, topics: TopicSubscription) -> None:
         """Change the subscription. The next heartbeat, which is due at once, has it."""
         self._topics = topics
         self._uses_regex |= bool(topics.regex)
@@ -364,6 +364,6 @@ class ConsumerMember:
 class _Reported:
     """What the heartbeats of a membership have told the coordinator."""
 
-    topics: TopicSelection
+    topics: TopicSubscription
     number: int
     owned: frozenset[TopicIdPartition]

@@ -27,7 +27,7 @@ FIRST_VERSION_WITH_OWN_MEMBER_ID = FIRST_VERSION_WITH_REGEX = 1
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSelection:
+class TopicSubscription:
     """The topics to which a member subscribes: names, and a regular expression (RE2) that the coordinator resolves. An
     empty `regex` stands for none."""
 

@@ -27,7 +27,7 @@ STAYS: Mapping[str, str] = MappingProxyType(
         "Kafka's codes, as whole tables": "client/admin/access.py kraft/wire/error_codes.py",
         "settings of a topic, read by the names in their table": "kraft/config/topic.py",
         "attributes of another library's objects": """
-            __annotations__ __signature__ accesslog disabled errorlog graceful_timeout shield short_help
+            __annotations__ __signature__ accesslog disabled errorlog graceful_timeout short_help
             shutdown_timeout""",
         "Python's own names": "__dir__ __func__ __getattr__",
         "called by trio": "after_io_wait before_io_wait deadline_to_sleep_time start_clock",

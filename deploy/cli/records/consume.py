@@ -28,6 +28,7 @@ IDLE_MS = 1_000
 RECORDS_MAX = 500
 READ_COMMITTED = "read_committed"
 ISOLATION_LEVELS = (READ_COMMITTED, "read_uncommitted")
+GROUP_PROTOCOLS = ("classic", "consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,16 @@ def consume(
             help="Read as a member of this group, until ctrl-C or -n.",
         ),
     ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--group-protocol",
+            metavar="PROTOCOL",
+            show_default="classic",
+            help="How to join the group: classic; or consumer: the brokers assign partitions (KIP-848).",
+            autocompletion=one_of(*GROUP_PROTOCOLS),
+        ),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of records.")
     ] = None,
@@ -116,7 +127,9 @@ def consume(
     topics = _with_partitions(topic, partition) if partition else topic
     if isolation not in (None, *ISOLATION_LEVELS):
         raise CommandFailed(f"--isolation {isolation}: expected {' or '.join(ISOLATION_LEVELS)}", code=EXIT_USAGE)
-    settings = connection.consumer_settings(group, isolation_level=isolation)
+    if protocol is not None:
+        _check_protocol(protocol, group)
+    settings = connection.consumer_settings(group, isolation_level=isolation, group_protocol=protocol)
     if group is not None:
         _check_membership(group, topics, wanted)
         if offset is not None or "auto_offset_reset" not in settings:
@@ -181,6 +194,14 @@ def _check_membership(group: str, topics: list[str], wanted: ReadRange) -> None:
         )
     if any(":" in name for name in topics):
         raise CommandFailed("--group assigns partitions itself: name topics only", code=EXIT_USAGE)
+
+
+def _check_protocol(protocol: str, group: str | None) -> None:
+    """Raise CommandFailed for a group protocol that does not exist, or one without a group."""
+    if protocol not in GROUP_PROTOCOLS:
+        raise CommandFailed(f"--group-protocol {protocol}: expected {' or '.join(GROUP_PROTOCOLS)}", code=EXIT_USAGE)
+    if group is None:
+        raise CommandFailed("--group-protocol needs --group", code=EXIT_USAGE)
 
 
 async def _print(

@@ -15,7 +15,7 @@ from kraft.client.core.heartbeats import (
     HeartbeatAnswer,
     MemberSettings,
     TopicIdPartition,
-    TopicSelection,
+    TopicSubscription,
 )
 from kraft.client.core.member_state import HEARTBEATING, MemberState
 from kraft.client.core.membership import NO_GENERATION, Reaction
@@ -24,7 +24,7 @@ from kraft.wire.error_codes import ErrorCode
 
 ORDERS, PAYMENTS = UUID(int=1), UUID(int=2)
 NAMES = {ORDERS: "orders", PAYMENTS: "payments"}
-ORDERS_ONLY = TopicSelection(("orders",))
+ORDERS_ONLY = TopicSubscription(("orders",))
 INTERVAL_MS, BACKOFF_MS, BACKOFF_MS_MAX = 5_000, 20, 1_000
 
 
@@ -35,7 +35,7 @@ def orders(*partitions: int) -> frozenset[TopicIdPartition]:
 class Conversation:
     """A member and the coordinator's responses to it, which the test decides."""
 
-    def __init__(self, instance_id: str | None = None, topics: TopicSelection = ORDERS_ONLY) -> None:
+    def __init__(self, instance_id: str | None = None, topics: TopicSubscription = ORDERS_ONLY) -> None:
         settings = MemberSettings("billing", instance_id, "rack-a", 60_000, "uniform")
         self.member = ConsumerMember(settings, "m-1", topics, backoff_ms=BACKOFF_MS, backoff_ms_max=BACKOFF_MS_MAX)
         self.member.learn_topics({ORDERS: "orders"})
@@ -187,7 +187,7 @@ def test_the_heartbeat_after_a_lost_one_is_full_and_backs_off(state: MemberState
 
 def test_a_new_subscription_is_sent_at_once() -> None:
     talk = stable(0)
-    talk.member.subscribe(TopicSelection(("orders", "payments")))
+    talk.member.subscribe(TopicSubscription(("orders", "payments")))
     assert talk.member.due_ms() <= talk.now_ms
     assert talk.beat().names == ("orders", "payments")
     assert talk.beat().names is None
@@ -195,10 +195,10 @@ def test_a_new_subscription_is_sent_at_once() -> None:
 
 def test_a_pattern_replaces_names_and_names_replace_a_pattern() -> None:
     talk = stable(0)
-    talk.member.subscribe(TopicSelection(regex="^orders"))
+    talk.member.subscribe(TopicSubscription(regex="^orders"))
     heartbeat = talk.beat()
     assert (heartbeat.names, heartbeat.regex) == ((), "^orders")
-    talk.member.subscribe(TopicSelection(("orders",)))
+    talk.member.subscribe(TopicSubscription(("orders",)))
     heartbeat = talk.send()
     assert (heartbeat.names, heartbeat.regex) == (("orders",), "")
     talk.member.lose(heartbeat, talk.now_ms)
@@ -226,7 +226,7 @@ def test_a_rejoin_in_version_0_keeps_the_member_id() -> None:
 
 
 def test_a_pattern_in_version_0_is_an_error_that_names_the_alternative() -> None:
-    heartbeat = Conversation(topics=TopicSelection(regex="^orders")).send()
+    heartbeat = Conversation(topics=TopicSubscription(regex="^orders")).send()
     assert heartbeat.message(1).subscribed_topic_regex == "^orders"
     with pytest.raises(KafkaError, match="subscribe to a compiled pattern") as refused:
         heartbeat.message(0)

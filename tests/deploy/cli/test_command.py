@@ -228,6 +228,8 @@ def test_kraft_storage_format_formats_a_directory_only_once(kraft: Command, tmp_
         (("produce", "t", "--file", "x", "--null", "-"), 2, "--file and --null: "),
         (("produce", "t", "--file", "x", "--from-json"), 2, "--file and --from-json: "),
         (("consume", "t", "--group", "g", "--since", "0"), 2, "--group continues at the committed offsets"),
+        (("consume", "t", "--group-protocol", "consumer"), 2, "--group-protocol needs --group"),
+        (("consume", "t", "-g", "g", "--group-protocol", "new"), 2, "new: expected classic or consumer"),
         (("groups", "reset-offsets", "g", "--from-file", "x", "--topic", "t"), 2, "--from-file names the partitions"),
         (("groups", "reset-offsets", "g", "--from-file", "x", "--all-topics"), 2, "--from-file names the partitions"),
         (("perf", "produce", "t", "--partitions", "3"), 2, "for a topic of the measurement's own, not for t"),

@@ -307,6 +307,15 @@ def test_kraft_consume_as_a_group_member_continues_at_the_committed_offsets(up: 
     assert "see kraft groups reset-offsets" in up.run(*read, "1", "--offset", "5", code=2)
 
 
+def test_kraft_consume_joins_a_consumer_group_with_group_protocol_consumer(up: Command) -> None:
+    up.run("topics", "create", "assigned", "--partitions", "1")
+    up.run("produce", "assigned", text="1\n2\n3\n")
+    read = ("consume", "assigned", "--group", "nexts", "--group-protocol", "consumer", "-n")
+    assert up.run(*read, "2") == "1\n2\n"
+    assert {row["group"]: row["type"] for row in up.json("groups", "list")}["nexts"] == "Consumer"
+    assert up.run(*read, "1") == "3\n"
+
+
 def test_kraft_consume_in_a_new_group_starts_at_auto_offset_reset_unless_offset_is_given(up: Command) -> None:
     up.run("topics", "create", "begun", "--partitions", "1")
     up.run("produce", "begun", "--timestamp", "-2h", text="old\n")
