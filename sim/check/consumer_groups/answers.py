@@ -126,6 +126,8 @@ class FormerMembersCommitNothing(Check):
                 continue
             partition = (key.topic, key.partition)
             requests = self._requests.get((key.group, partition, value.offset), ())
+            if requests and requests[-1].epoch < (self._ledger.group(key.group).epoch or 0):
+                self.count()
             if requests and all(self._is_over(asked, partition) for asked in requests):
                 self.fail(
                     "a former member has committed an offset",
@@ -149,18 +151,24 @@ class FormerMembersCommitNothing(Check):
 
 class OffsetsGoBackOnlyByLateCommits(Check):
     """Check that committed offsets do not decrease. A commit that was sent before the newer one was acknowledged may
-    still be carried out after it."""
+    still be carried out after it. In a group whose members are observed, each committed offset is one that a member has
+    sent."""
 
     id = "G3c"
-    statement = "a committed offset decreases only by a commit that was sent before the newer one was acknowledged"
+    statement = (
+        "a committed offset is one that a member has sent, and decreases only by a commit that was sent before the "
+        "newer one was acknowledged"
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        self._requests: dict[int, tuple[int, CommitRequested]] = {}
+        self._requests: dict[int, CommitRequested] = {}
         self._sent: dict[tuple[str, TopicPartition, int], int] = {}
         """(group, partition, offset) → step at which it was first sent."""
         self._acknowledged: dict[tuple[str, TopicPartition, int], int] = {}
         """(group, partition, offset) → step at which it was first acknowledged."""
+        self._groups: set[str] = set()
+        """Groups whose members are observed."""
         self._step = 0
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -172,14 +180,17 @@ class OffsetsGoBackOnlyByLateCommits(Check):
 
     def _requested(self, asked: CommitRequested) -> None:
         self._step += 1
-        self._requests[asked.number] = (self._step, asked)
+        self._requests[asked.number] = asked
+        self._groups.add(asked.group)
         for partition, offset in asked.offsets.items():
             self._sent.setdefault((asked.group, partition, offset), self._step)
 
     def _answered(self, answered: CommitAnswered) -> None:
         self._step += 1
-        _, asked = self._requests.pop(answered.number, (0, None))
-        for partition in answered.accepted if asked is not None else ():
+        asked = self._requests.pop(answered.number, None)
+        if asked is None:
+            return
+        for partition in answered.accepted:
             self._acknowledged.setdefault((asked.group, partition, asked.offsets[partition]), self._step)
 
     def _committed(self, batch: GroupRecordsCommitted) -> None:
@@ -187,14 +198,14 @@ class OffsetsGoBackOnlyByLateCommits(Check):
             if not isinstance(key, OffsetKey) or value is None:
                 continue
             name = (key.group, (key.topic, key.partition))
-            before = batch.offsets_before.get(name)
-            sent = self._sent.get((*name, value.offset))
-            if before is None or sent is None:
+            before, sent = batch.offsets_before.get(name), self._sent.get((*name, value.offset))
+            if key.group not in self._groups:
                 continue
-            self.count()
-            acknowledged = self._acknowledged.get((*name, before))
-            if value.offset < before and acknowledged is not None and sent > acknowledged:
-                self.fail(
-                    "a committed offset went back",
-                    group=key.group, partition=name[1], before=before, now=value.offset,
-                )  # fmt: skip
+            facts = {"group": key.group, "partition": name[1], "before": before, "now": value.offset}
+            if sent is None:
+                self.fail("an offset is committed that no member has sent", **facts)
+            elif before is not None:
+                self.count()
+                acknowledged = self._acknowledged.get((*name, before))
+                if value.offset < before and acknowledged is not None and sent > acknowledged:
+                    self.fail("a committed offset went back", **facts)

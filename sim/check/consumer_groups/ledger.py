@@ -22,6 +22,7 @@ from kraft.broker.consumer_group.records import (
 from kraft.broker.group.records import GroupKey, OffsetKey
 from kraft.sim.check.observations import LoggedGroupEntry, TopicPartition
 
+LEAVE_STATIC_EPOCH = -2
 Place = tuple[UUID, int]
 """A partition: (topic id, index)."""
 
@@ -48,6 +49,12 @@ class RecordedGroup:
         """Ids of the members, in either protocol."""
         classic = () if self.classic is None else (member.member_id for member in self.classic.members)
         return frozenset((*self.members, *classic))
+
+    @property
+    def present_ids(self) -> frozenset[str]:
+        """Ids of the members that have not left, not even for a while as a static member can."""
+        away = {member_id for member_id, value in self.current.items() if value.epoch == LEAVE_STATIC_EPOCH}
+        return self.member_ids - away
 
     def holders(self) -> dict[Place, list[str]]:
         """Return the members that have each partition, or still have to revoke it."""

@@ -24,7 +24,9 @@ class PartitionsOwned:
 
 class OwnersAreAlone(Check):
     """Check that a member gets a partition only after the owner before it has released it, has died, or is no longer in
-    the group. A member that was removed may believe for a while that it owns partitions: its commits fail (G4b)."""
+    the group. A member that was removed, or that has left because its application did not poll, may believe for a while
+    that it owns partitions: its commits fail (G4b). It must have released them when it gets an assignment again, also
+    an empty one."""
 
     id = "G2c"
     statement = "a member gets a partition only if no other member of the group still owns it"
@@ -40,21 +42,21 @@ class OwnersAreAlone(Check):
         return {PartitionsOwned: self._assigned, PartitionsRevoked: self._revoked, MemberEnded: self._ended}
 
     def _assigned(self, seen: PartitionsOwned) -> None:
-        members = self._ledger.group(seen.group).member_ids
-        for (host, partition), other in self._owned.items():
-            if host == seen.member or partition not in seen.partitions or other.group != seen.group:
-                continue
-            if other.member_id in members:
-                self.fail(
-                    "two members own one partition",
-                    group=seen.group, partition=partition, owner=other.member, owner_id=other.member_id,
-                    member=seen.member, member_id=seen.member_id,
-                )  # fmt: skip
         for partition in seen.partitions:
             self._owned[seen.member, partition] = seen
             if self._last_owners.get((seen.group, partition), seen.member) != seen.member:
                 self.count()
             self._last_owners[seen.group, partition] = seen.member
+        members = self._ledger.group(seen.group).present_ids
+        own = {partition for (host, partition), one in self._owned.items() if host == seen.member}
+        for (host, partition), other in self._owned.items():
+            is_shared = host != seen.member and partition in own and other.group == seen.group
+            if is_shared and other.member_id in members:
+                self.fail(
+                    "two members own one partition",
+                    group=seen.group, partition=partition, owner=other.member, owner_id=other.member_id,
+                    member=seen.member, member_id=seen.member_id,
+                )  # fmt: skip
 
     def _revoked(self, gone: PartitionsRevoked) -> None:
         for partition in gone.partitions:

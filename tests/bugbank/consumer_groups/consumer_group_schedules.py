@@ -128,10 +128,13 @@ def a_member_waits_for_a_revocation(seed: int) -> None:
 
 def a_revocation_lasts_over_a_failover(seed: int) -> None:
     """Let another broker become the coordinator while a member still has to revoke a partition."""
-    bench = _shared()
-    (revoking,) = bench.consumers.current["a"].revoking.items()
-    bench.move()
-    reply = bench.beat("b", 2, owned={})
+    try:
+        bench = _shared()
+        (revoking,) = bench.consumers.current["a"].revoking.items()
+        bench.move()
+        reply = bench.beat("b", 2, owned={})
+    except AssertionError as error:
+        raise Violation("G7b", f"the coordinator's memory is not what its log says: {error}") from error
     given = (reply.assignment or {}).get(revoking[0], frozenset())
     require("G2b", not given & revoking[1].keys(), f"{given} of a member that has not confirmed its revocation")
 

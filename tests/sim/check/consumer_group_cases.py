@@ -60,6 +60,11 @@ def has(name: str, epoch: int, *partitions: int, revoking: tuple[int, ...] = ())
     return CurrentMemberKey(GROUP, name), CurrentMemberValue(epoch, epoch - 1, state, held, lost)
 
 
+def away(name: str) -> tuple[Any, Any]:
+    """Return the record that a static member has left for a while."""
+    return CurrentMemberKey(GROUP, name), CurrentMemberValue(-2, 1, MemberState.STABLE)
+
+
 def classic(generation: int, *names: str) -> tuple[Any, Any]:
     members = tuple(MemberValue(name, None, name, "", 9_000, 9_000, b"", b"") for name in names)
     return GroupKey(GROUP), GroupValue("consumer", generation, "range", None, 0, members)
@@ -108,10 +113,23 @@ CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "G2c": ([*TWO, owned("a"), PartitionsRevoked("host-a", frozenset({PLACE})), owned("b")], [owned("a")]),
     "G2c after the end of a member": ([*TWO, owned("a"), MemberEnded("host-a"), owned("b")], [owned("a")]),
     "G2c by a member that is still in the group": ([*TWO, owned("a"), *FENCED, owned("b")], [owned("c")]),
+    "G2c by a static member that is away, and by one that is back": (
+        [*TWO, owned("a"), *committed(4, away("a")), owned("b")],
+        [*committed(5, has("a", 2, 0)), PartitionsOwned(GROUP, "host-a", "a", frozenset())],
+    ),
+    "G2c by a member that was removed and has joined again": (
+        [*TWO, owned("a"), *FENCED, owned("b"), *committed(5, member("a"), has("a", 2))],
+        [PartitionsOwned(GROUP, "host-a", "a", frozenset())],
+    ),
     "G3c": (
         [*ONE, asked(1, "a", 1, 3), *committed(1, offset(3)), accepted(1), asked(2, "a", 1, 5),
          *committed(2, offset(5)), accepted(2)],
         [asked(3, "a", 1, 4), *committed(3, offset(4))],
+    ),
+    "G3c by an offset that no member has sent": (
+        [*ONE, asked(1, "a", 1, 3), *committed(1, offset(3)), accepted(1), asked(2, "a", 1, 5),
+         *committed(2, offset(5))],
+        committed(3, offset(6)),
     ),
     "G3c after a commit that was late": (
         [*ONE, asked(1, "a", 1, 4), asked(2, "a", 1, 5), *committed(1, offset(5)), accepted(2),

@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import SCHEDULE_VERSION, TRANSACTION_ROLES, TRANSACTOR, Plan
-from kraft.sim.nemesis.swarm import draw_plan
+from kraft.sim.nemesis.plan import GROUP_ROLES, MIXED_GROUP, SCHEDULE_VERSION, TRANSACTION_ROLES, TRANSACTOR, Plan
+from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
 
-DRAWN_BY = 13
-"""SCHEDULE_VERSION with which these seeds draw the plans that failed, and transactions besides."""
+DRAWN_BY = 14
+"""SCHEDULE_VERSION with which these seeds draw the plans that failed, with transactions and the mixed group added."""
 
 WHAT_THE_BUG_WAS = {
     15: "a broker with a damaged metadata log lost its epoch with it (R3)",
@@ -46,11 +46,18 @@ def test_the_seeds_still_draw_the_plans_that_failed() -> None:
 
 
 def plan_that_failed(seed: int) -> Plan:
-    """Return the plan as it was before transactions were drawn: without them, and without the faults that wait for
-    them."""
+    """Return the plan as it was before transactions and the mixed group were drawn: without them, and without the
+    faults that wait for them."""
     plan = draw_plan(seed, FaultSettings())
-    work = {client: operations for client, operations in plan.work.items() if client != TRANSACTOR}
-    return replace(plan, work=work, faults=tuple(fault for fault in plan.faults if fault.role not in TRANSACTION_ROLES))
+    work = {client: operations for client, operations in plan.work.items() if client not in (TRANSACTOR, MIXED_GROUP)}
+    later_roles = (*TRANSACTION_ROLES, *GROUP_ROLES)
+    overrides = {key: value for key, value in plan.shape.overrides.items() if key not in CONSUMER_GROUP_SETTINGS}
+    return replace(
+        plan,
+        shape=replace(plan.shape, overrides=overrides),
+        work=work,
+        faults=tuple(fault for fault in plan.faults if fault.role not in later_roles),
+    )
 
 
 @pytest.mark.slow
