@@ -32,7 +32,6 @@ from kraft.broker.api.admin import (
 from kraft.broker.api.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from kraft.broker.api.alter_log_dirs import handle_alter_replica_log_dirs
 from kraft.broker.api.api_versions import ApiVersionsHandler
-from kraft.broker.api.consumer_groups import handle_consumer_group_describe, handle_consumer_group_heartbeat
 from kraft.broker.api.context import Handler, HandlerContext
 from kraft.broker.api.delete_records import handle_delete_records
 from kraft.broker.api.describe_cluster import handle_describe_cluster
@@ -43,19 +42,20 @@ from kraft.broker.api.describe_topic_partitions import handle_describe_topic_par
 from kraft.broker.api.fetch.handle_fetch import FetchHandler
 from kraft.broker.api.find_coordinator import handle_find_coordinator
 from kraft.broker.api.forwarding import Forwarder
-from kraft.broker.api.group_membership import (
+from kraft.broker.api.groups.consumer_groups import handle_consumer_group_describe, handle_consumer_group_heartbeat
+from kraft.broker.api.groups.group_membership import (
     handle_heartbeat,
     handle_join_group,
     handle_leave_group,
     handle_sync_group,
 )
-from kraft.broker.api.group_offsets import (
+from kraft.broker.api.groups.group_offsets import (
     handle_offset_commit,
     handle_offset_delete,
     handle_offset_fetch,
     handle_txn_offset_commit,
 )
-from kraft.broker.api.groups_admin import handle_delete_groups, handle_describe_groups, handle_list_groups
+from kraft.broker.api.groups.groups_admin import handle_delete_groups, handle_describe_groups, handle_list_groups
 from kraft.broker.api.identify import handle_identify
 from kraft.broker.api.init_producer_id import handle_init_producer_id
 from kraft.broker.api.list_config_resources import handle_list_config_resources

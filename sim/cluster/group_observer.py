@@ -119,16 +119,17 @@ class GroupObserver:
                 self._tell(MemberJoined(member, int(answer.generation_id)))
             return
         if key is ApiKey.OFFSET_COMMIT:
-            codes = {
+            by_partition = {
                 (str(topic.name), int(row.partition_index)): _code(row.error_code)
                 for topic in answer.topics
                 for row in topic.partitions
             }
-            accepted = frozenset(partition for partition, code in codes.items() if code is ErrorCode.NONE)
+            codes = list(by_partition.values())
+            accepted = frozenset(partition for partition, code in by_partition.items() if code is ErrorCode.NONE)
             self._tell(CommitAnswered(asked.number, accepted))
         else:
-            codes = {None: _code(answer.error_code)}
-        error = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+            codes = [_code(answer.error_code)]
+        error = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
         if key is ApiKey.CONSUMER_GROUP_HEARTBEAT and error is ErrorCode.NONE:
             self._heartbeat_accepted(node, member, asked.request, answer)
         is_heartbeat = key is not ApiKey.OFFSET_COMMIT

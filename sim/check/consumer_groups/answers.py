@@ -145,7 +145,8 @@ class FormerMembersCommitNothing(Check):
         value = group.current.get(asked.member_id)
         if value is None or asked.epoch >= value.epoch:
             return False
-        held = {**value.revoking, **value.assigned}.get(asked.topic_ids.get(partition[0]), {})
+        topic_id = asked.topic_ids.get(partition[0])
+        held = {} if topic_id is None else {**value.revoking, **value.assigned}.get(topic_id, {})
         return held.get(partition[1], value.epoch) > asked.epoch
 
 

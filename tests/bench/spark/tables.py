@@ -24,9 +24,9 @@ from kraft.client.spark.topics.range_fetcher import RangeFetcher
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
 from tests.bench.spark.cost import cost_of
+from tests.bench.spark.history_cost import count_rows, cpu_seconds, write_log
 from tests.bench.spark.lines import PARTITIONS, drop
 from tests.bench.spark.section import Figure
-from tests.bench.spark_history import count_rows, cpu_seconds, write_log
 from tests.stages.started_clusters import LocalCluster, running
 
 TOPICS, PARTITIONS_A_TOPIC = 100, 1_000

@@ -21,7 +21,7 @@ from kraft.broker.consumer_group.embedded_protocol import (
 from kraft.broker.group.requests import CommitRequest, JoinReply, OffsetToCommit, SyncReply
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.primitives import array_count, byte_string, string
-from tests.stages.consumer_bench import ConsumerBench
+from tests.broker.consumer_group.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP, REBALANCE_MS, PendingRequest
 
 Owned = set[tuple[str, int]]

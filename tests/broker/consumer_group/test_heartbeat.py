@@ -12,7 +12,7 @@ from kraft.broker.consumer_group.settings import ConsumerGroupSettings
 from kraft.broker.consumer_group.state import ConsumerGroupState
 from kraft.broker.group.requests import DeleteRequest, DescribeRequest
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.consumer_bench import ConsumerBench
+from tests.broker.consumer_group.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP, REBALANCE_MS
 
 SESSION_MS = 45_000

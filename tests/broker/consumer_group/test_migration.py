@@ -10,8 +10,8 @@ from kraft.broker.consumer_group.embedded_protocol import encode_assignment
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings, MigrationPolicy
 from kraft.broker.group.requests import CLASSIC_TYPE, CONSUMER_TYPE, Leaver, ListRequest
 from kraft.wire.error_codes import ErrorCode
+from tests.broker.consumer_group.consumer_bench import ConsumerBench
 from tests.broker.consumer_group.migrating_clients import Client, MigratingGroup, subscription
-from tests.stages.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP
 
 KINDS = pytest.mark.parametrize("is_cooperative", [True, False], ids=["cooperative", "eager"])

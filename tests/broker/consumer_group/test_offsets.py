@@ -13,7 +13,7 @@ from kraft.broker.group.requests import (
     PartitionError,
 )
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.consumer_bench import ConsumerBench
+from tests.broker.consumer_group.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP
 
 RETENTION_MS = 7 * 24 * 3_600_000

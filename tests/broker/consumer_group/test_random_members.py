@@ -24,7 +24,7 @@ from kraft.broker.consumer_group.settings import ConsumerGroupSettings
 from kraft.broker.consumer_group.state import EMPTY_GROUP, ConsumerGroup, ConsumerGroupState
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.consumer_bench import ConsumerBench
+from tests.broker.consumer_group.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP, PendingRequest
 
 TOPICS = ("a", "b", "ab")

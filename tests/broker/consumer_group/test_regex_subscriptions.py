@@ -13,7 +13,7 @@ from kraft.broker.consumer_group.regular_expressions.program import translate
 from kraft.broker.consumer_group.resolving import NAMES_PER_STEP, REFRESH_INTERVAL_MIN_MS
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.consumer_bench import ConsumerBench, TopicRow, TopicRows
+from tests.broker.consumer_group.consumer_bench import ConsumerBench, TopicRow, TopicRows
 
 TEN_MINUTES_MS = 600_000
 

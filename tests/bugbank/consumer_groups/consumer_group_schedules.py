@@ -24,10 +24,10 @@ from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
 from kraft.sim.world.chance import NamedRandom
 from kraft.wire.error_codes import ErrorCode
+from tests.broker.consumer_group.consumer_bench import ConsumerBench
 from tests.broker.consumer_group.test_random_members import STEPS, Trial
 from tests.bugbank.campaign import slow
 from tests.bugbank.mutation import Violation, require
-from tests.stages.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP
 
 DURATION_MS = 12_000

@@ -1,6 +1,6 @@
 """Time travel in a long metadata log: CPU seconds from the files to the rows of a table, without Spark.
 
-    python -m tests.bench.spark_history [EVENTS] [EVENTS-A-BATCH]
+    python -m tests.bench.spark.history_cost [EVENTS] [EVENTS-A-BATCH]
 
 A tenth of the log's events create topics and partitions; the others change leaders and ISRs.
 """

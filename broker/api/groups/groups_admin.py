@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.group_offsets import group_resource
+from kraft.broker.api.groups.group_offsets import group_resource
 from kraft.broker.group.requests import (
     DeleteReply,
     DeleteRequest,

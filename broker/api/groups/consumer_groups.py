@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kraft.broker.api.group_offsets import group_resource
+from kraft.broker.api.groups.group_offsets import group_resource
 from kraft.broker.consumer_group.requests import (
     JOIN_EPOCH,
     AssignedTopic,
