@@ -1,9 +1,8 @@
 """APIs of features that this cluster does not have. They are answered like a Kafka broker on which the feature is off.
 
-These APIs are advertised, as by Kafka. Otherwise a client would report an old broker, or report nothing at all
-(librdkafka's consumer with group.protocol=consumer). The response names the feature if the message has a field for
-text. The broker logs the missing feature, once per client and minute.
-Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener, group.version 0), TransactionCoordinator.
+These APIs are advertised, as by Kafka. Otherwise a client would report an old broker. The response names the feature if
+the message has a field for text. The broker logs the missing feature, once per client and minute.
+Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener).
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ NO_AUTHORIZER = "No Authorizer is configured"
 """Error text of a Kafka broker without an authorizer. On this broker no authorizer can be configured."""
 NO_ACLS = "this cluster has no ACLs yet: every request is allowed"
 NO_SASL = "no listener of this cluster speaks SASL yet"
-NO_CONSUMER_GROUPS = "this cluster has no groups of the consumer protocol (KIP-848) yet: set group.protocol=classic"
 
 
 def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> None:
@@ -105,20 +103,3 @@ def handle_sasl_authenticate(gates: Gates, log_limit: LogLimit, request: Request
 def _warn_of_sasl(log_limit: LogLimit, session: Session) -> None:
     event = "a client begins SASL: set its security.protocol to that of the listener"
     warn(log_limit, session, f"{event} ({session.security_protocol})", NO_SASL)
-
-
-# the consumer protocol
-
-
-def handle_consumer_group_heartbeat(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Reject a heartbeat of the consumer group protocol, before any authorization."""
-    read(request)
-    warn(log_limit, session, "a consumer uses group.protocol=consumer", NO_CONSUMER_GROUPS)
-    answer(
-        request,
-        respond(
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            error_message=NO_CONSUMER_GROUPS[0].upper() + NO_CONSUMER_GROUPS[1:],
-        ),
-    )

@@ -1,4 +1,4 @@
-"""DescribeConfigs: every key of a topic, of this broker, or of all brokers, with the sources of its value.
+"""DescribeConfigs: every key of a topic, of a group, of this broker, or of all brokers, with the sources of its value.
 
 A broker describes itself and the cluster's defaults. For the configs of another broker, a client sends its request to
 that broker. Source: DescribeConfigsRequest 1 to 4, KIP-133, KIP-226, KIP-569.
@@ -16,6 +16,7 @@ from kraft.broker.serving.config_entries import (
     DescribedKey,
     broker_entries,
     cluster_entries,
+    group_entries,
     topic_entries,
 )
 from kraft.broker.serving.gates import Gates, Operation, Resource, ResourceType
@@ -144,7 +145,7 @@ def _client_metrics(context: HandlerContext, name: str) -> Iterable[Row]:
 def _group(context: HandlerContext, name: str) -> Iterable[Row]:
     if name == "":
         raise ConfigsRefused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    return _plain(context.image.configs_of(ConfigResourceType.GROUP, name), ConfigOrigin.GROUP)
+    return map(_row, group_entries(context.image.configs_of(ConfigResourceType.GROUP, name), _layers(context)))
 
 
 _DESCRIBERS: Mapping[ConfigResourceType, Callable[[HandlerContext, str], Iterable[Row]]] = MappingProxyType(

@@ -239,7 +239,9 @@ def handle_offset_fetch(context: HandlerContext, request: Request, session: Sess
         partitions = None
         if wanted is not None:
             partitions = [(one.name, index) for one in wanted if one.name is not None for index in one.partitions]
-        fetch = FetchOffsetsRequest(group.group_id, partitions, message.require_stable)
+        fetch = FetchOffsetsRequest(
+            group.group_id, partitions, message.require_stable, group.member_id, group.member_epoch
+        )
         context.groups.submit(fetch, partial(context.finish, request, reply))
 
     if not rows:

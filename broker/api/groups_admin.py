@@ -1,7 +1,8 @@
 """ListGroups, DescribeGroups, DeleteGroups: administrators' requests about the groups that this broker coordinates.
 
 A client that may DESCRIBE the cluster gets all groups from ListGroups; every other client gets the groups that it may
-describe. A group that does not exist is described as "Dead", and before version 6 without an error.
+describe. A group that does not exist, or is not a classic group, is described as "Dead", and before version 6 without
+an error.
 Source: ListGroupsRequest 0 to 5, DescribeGroupsRequest 0 to 6, DeleteGroupsRequest 0 to 2, KIP-518 (states), KIP-848
 (types).
 """
@@ -12,7 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.group_offsets import group_resource
-from kraft.broker.group.requests import DeleteReply, DeleteRequest, DescribeReply, DescribeRequest, ListReply
+from kraft.broker.group.requests import (
+    DeleteReply,
+    DeleteRequest,
+    DescribeReply,
+    DescribeRequest,
+    ListedGroup,
+    ListReply,
+)
 from kraft.broker.serving.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
@@ -23,7 +31,6 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.api.context import HandlerContext
 
-CLASSIC = "classic"
 FIRST_DESCRIBE_WITH_MISSING_GROUPS = 6
 
 
@@ -35,16 +42,16 @@ def handle_list_groups(context: HandlerContext, request: Request, session: Sessi
     sees_all = context.gates.authorize_cluster(session, Operation.DESCRIBE)
     row = part(ApiKey.LIST_GROUPS, "ListedGroup")
 
-    def is_shown(group: str, state: str) -> bool:
-        if (states and state.lower() not in states) or (types and CLASSIC not in types):
+    def is_shown(one: ListedGroup) -> bool:
+        if (states and one.state.lower() not in states) or (types and one.group_type not in types):
             return False
-        return sees_all or context.gates.authorize(session, Operation.DESCRIBE, group_resource(group))
+        return sees_all or context.gates.authorize(session, Operation.DESCRIBE, group_resource(one.group))
 
     def reply(answered: ListReply) -> None:
         rows = [
-            row(group_id=one.group, protocol_type=one.protocol_type, group_state=one.state, group_type=CLASSIC)
+            row(group_id=one.group, protocol_type=one.protocol_type, group_state=one.state, group_type=one.group_type)
             for one in answered.groups
-            if is_shown(one.group, one.state)
+            if is_shown(one)
         ]
         answer(request, respond(ApiKey.LIST_GROUPS, error_code=answered.error, groups=rows))
 
@@ -83,11 +90,9 @@ def handle_describe_groups(context: HandlerContext, request: Request, session: S
 
 
 def _described(version: int, group: str, answered: DescribeReply, operations: int) -> Any:
-    error, text = answered.error, None
-    if error is ErrorCode.GROUP_ID_NOT_FOUND:
-        text = f"Group {group} not found."
-        if version < FIRST_DESCRIBE_WITH_MISSING_GROUPS:
-            error, text = ErrorCode.NONE, None
+    error, text = answered.error, answered.message
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and version < FIRST_DESCRIBE_WITH_MISSING_GROUPS:
+        error, text = ErrorCode.NONE, None
     member_class = part(ApiKey.DESCRIBE_GROUPS, "DescribedGroupMember")
     members = [
         member_class(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kraft.broker.api.absent_features import (
-    handle_consumer_group_heartbeat,
     handle_create_acls,
     handle_delete_acls,
     handle_describe_acls,
@@ -33,6 +32,7 @@ from kraft.broker.api.admin import (
 from kraft.broker.api.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from kraft.broker.api.alter_log_dirs import handle_alter_replica_log_dirs
 from kraft.broker.api.api_versions import ApiVersionsHandler
+from kraft.broker.api.consumer_groups import handle_consumer_group_describe, handle_consumer_group_heartbeat
 from kraft.broker.api.context import Handler, HandlerContext
 from kraft.broker.api.delete_records import handle_delete_records
 from kraft.broker.api.describe_cluster import handle_describe_cluster
@@ -173,7 +173,8 @@ HANDLERS: Mapping[int, Callable[[HandlerParts], Handler]] = MappingProxyType(
         ApiKey.UNREGISTER_BROKER: _forwarding(handle_unregister_broker),
         ApiKey.DESCRIBE_TRANSACTIONS: _with_context(handle_describe_transactions),
         ApiKey.LIST_TRANSACTIONS: _with_context(handle_list_transactions),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: _refusing(handle_consumer_group_heartbeat),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: _with_context(handle_consumer_group_heartbeat),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: _with_context(handle_consumer_group_describe),
         ApiKey.LIST_CONFIG_RESOURCES: _with_context(handle_list_config_resources),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _with_context(handle_describe_topic_partitions),
         ApiKey.ADD_RAFT_VOTER: _forwarding(handle_add_raft_voter),

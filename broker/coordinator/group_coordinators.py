@@ -14,12 +14,13 @@ from uuid import UUID
 import structlog
 import trio
 
+from kraft.broker.consumer_group.settings import SettingsOf, default_settings
 from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts, CoordinatorShard, ShardKind, ShardState
 from kraft.broker.coordinator.shards import CoordinatorShards
-from kraft.broker.group.admission import request_error
+from kraft.broker.group.admission import request_refusal
 from kraft.broker.group.coordinator import GroupCoordinator
-from kraft.broker.group.durable import EMPTY_STATE
+from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import decode_entry, encode_entry
 from kraft.broker.group.requests import (
     ExpireRequest,
@@ -70,7 +71,9 @@ class GroupCoordinators:
         config: NodeConfig,
         ports: CoordinatorPorts,
         newest_image: Callable[[], MetadataImage],
+        settings_of: SettingsOf = default_settings,
     ) -> None:
+        """`settings_of` returns the settings of a consumer group."""
         self._loop = ports.loop
         self._newest_image = newest_image
         self.settings = GroupSettings(
@@ -81,6 +84,7 @@ class GroupCoordinators:
             metadata_chars_max=config.integer("offset.metadata.max.bytes"),
             retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
             removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
+            settings_of=settings_of,
         )
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self.counts = GroupCounts()
@@ -101,8 +105,8 @@ class GroupCoordinators:
                 empty_state=lambda: EMPTY_STATE,
                 decode_entry=decode_entry,
                 encode_entry=encode_entry,
-                make_machine=lambda state, end: GroupCoordinator(self.settings, state, end, self.counts),
-                count=lambda machine: len(machine.groups),
+                make_machine=self._make_machine,
+                count=lambda machine: len(machine.group_ids()),
                 loaded=self._shard_loaded,
                 closed=shards.closed,
                 reload=shards.reload,
@@ -124,9 +128,9 @@ class GroupCoordinators:
     def submit(self, request: Request, ticket: Ticket) -> None:
         """Answer a request of one group, now or later, by calling `ticket(reply)`. Errors in the request itself take
         precedence over all others."""
-        error = request_error(request, self.settings)
-        if error is not ErrorCode.NONE:
-            ticket(request.refused(error))
+        refusal = request_refusal(request, self.settings)
+        if refusal is not None:
+            ticket(refusal)
             return
         shard = self._shards.find(request.group)
         if shard is None:
@@ -189,6 +193,10 @@ class GroupCoordinators:
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
         """Begin and close shards as a newer image requires. The broker has already applied the roles of that image."""
         self._shards.metadata_published(new, delta)
+        if delta.topics or delta.deleted_topics:
+            for shard in self._shards.by_partition.values():
+                if shard.machine is not None:
+                    shard.machine.topics_changed(new.topics)
         watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
             watcher.image_changed()
@@ -197,6 +205,11 @@ class GroupCoordinators:
             self._loop.start_task(self._forget_deleted)
 
     # calls from shards
+
+    def _make_machine(self, state: DurableState, end_offset: int) -> GroupCoordinator:
+        machine = GroupCoordinator(self.settings, state, end_offset, self.counts)
+        machine.topics_changed(self._newest_image().topics)
+        return machine
 
     def _shard_loaded(self, shard: GroupShard) -> None:
         """Remove offsets of topics that were deleted before this broker could write their removal to the partition."""

@@ -7,11 +7,14 @@ Source: Kafka's GroupCoordinatorService.
 
 from __future__ import annotations
 
+from kraft.broker.consumer_group.requests import ConsumerHeartbeatRequest
+from kraft.broker.consumer_group.validation import heartbeat_error
 from kraft.broker.group.requests import (
     GroupHeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     OffsetDeleteRequest,
+    Reply,
     Request,
     SyncRequest,
 )
@@ -21,6 +24,15 @@ from kraft.wire.error_codes import ErrorCode
 NEED_A_GROUP_ID = (JoinRequest, SyncRequest, GroupHeartbeatRequest, LeaveRequest, OffsetDeleteRequest)
 """Types of requests that need a group id. Other requests also accept the empty group id, because consumers without a
 group used to commit under it."""
+
+
+def request_refusal(request: Request, settings: GroupSettings) -> Reply:
+    """Return the reply to a request that has an error in itself; None if a coordinator may handle the request."""
+    if isinstance(request, ConsumerHeartbeatRequest):
+        refusal = heartbeat_error(request, settings.settings_of(request.group).assignors)
+        return None if refusal is None else request.refused(*refusal)
+    error = request_error(request, settings)
+    return None if error is ErrorCode.NONE else request.refused(error)
 
 
 def request_error(request: Request, settings: GroupSettings) -> ErrorCode:

@@ -138,7 +138,8 @@ class ClassicGroup:
     @staticmethod
     def loaded(group_id: str, value: GroupValue | None) -> ClassicGroup:
         """Create the group from `value`, its record in the log. With None, create an empty group: the log has committed
-        offsets of the group, but no record of the group itself."""
+        offsets of the group, but no record of the group itself. Without a leader, it was a consumer group and has to
+        rebalance."""
         group = ClassicGroup(group_id)
         if value is None:
             return group
@@ -146,7 +147,7 @@ class ClassicGroup:
         group.protocol_type = value.protocol_type or None
         group.state_timestamp = value.state_timestamp
         if value.members:
-            group.state = GroupState.STABLE
+            group.state = GroupState.STABLE if value.leader is not None else GroupState.PREPARING_REBALANCE
             group.protocol = value.protocol
             group.leader = value.leader
         for row in value.members:

@@ -16,11 +16,26 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from kraft.broker.consumer_group.records import ConsumerGroupValue, ConsumerLogEntry
+from kraft.broker.consumer_group.requests import ConsumerDescribeRequest, ConsumerHeartbeatRequest
+from kraft.broker.consumer_group.timers import ConsumerTimer
+from kraft.broker.consumer_group.topics import Topics
 from kraft.broker.group.classic_group import ClassicGroup
+from kraft.broker.group.consumer_groups import (
+    begin_consumer_groups,
+    consumer_heartbeat,
+    consumer_timer_failed,
+    consumer_timer_fired,
+    consumer_write_failed,
+    describe_consumer_group,
+    list_consumer_groups,
+    read_description,
+)
 from kraft.broker.group.durable import DurableState, StateEntry
 from kraft.broker.group.expiry import delete_group, expire, forget_topics
 from kraft.broker.group.joining import join, replaced, static_replacement_failed
 from kraft.broker.group.membership import heartbeat, leave, session_timed_out, shrink_if_too_large
+from kraft.broker.group.migrating import begin_downgraded_group, begin_downgraded_groups, forget_classic_group
 from kraft.broker.group.offsets import (
     commit,
     commit_in_transaction,
@@ -56,9 +71,11 @@ from kraft.broker.group.shard import GroupCounts, GroupSettings, Shard
 from kraft.broker.group.step import (
     After,
     AssignmentStored,
+    ConsumerTimerFired,
     ContinueRequest,
     CoordinatorCall,
     CoordinatorStep,
+    GroupDowngraded,
     ReadStableOffsets,
     SendReply,
     StaticMemberReplaced,
@@ -100,8 +117,12 @@ class GroupCoordinator:
 
     @property
     def groups(self) -> dict[str, ClassicGroup]:
-        """The groups by id; callers must not change the mapping."""
+        """The classic groups by id; callers must not change the mapping."""
         return self._shard.groups
+
+    def topics_changed(self, topics: Topics) -> None:
+        """Take the newest topics of the cluster, before the first request and after every change of a topic."""
+        self._shard.topics = topics
 
     @property
     def next_timer_ms(self) -> int | None:
@@ -115,6 +136,8 @@ class GroupCoordinator:
             for member in group.members.values():
                 self._shard.reset_session(group, member, now.monotonic_ms)
             shrink_if_too_large(self._shard, group, call)
+        begin_consumer_groups(self._shard, call)
+        begin_downgraded_groups(self._shard, call)
         return call.step()
 
     def appended(self, entries: Iterable[Written], end_offset: int) -> None:
@@ -125,7 +148,15 @@ class GroupCoordinator:
         )
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
+        shard.counts.consumer_rebalances += sum(
+            isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue) for entry in found
+        )
+        consumers = shard.versions.newest.consumers
         for group_id in groups:
+            if group_id in consumers:
+                forget_classic_group(shard, group_id)
+                continue
+            shard.memories.pop(group_id, None)
             if group_id not in shard.groups:
                 shard.groups[group_id] = ClassicGroup.loaded(group_id, shard.versions.newest.groups.get(group_id))
             shard.forget_if_gone(group_id)
@@ -152,6 +183,9 @@ class GroupCoordinator:
         if timer is None:
             return None
         call = CoordinatorCall(now)
+        if isinstance(timer, ConsumerTimer):
+            consumer_timer_fired(self._shard, timer, call)
+            return call.step()
         group = self._shard.groups.get(timer.group)
         if group is not None:
             if timer.kind is TimerKind.SESSION:
@@ -174,6 +208,8 @@ class GroupCoordinator:
                 assigned(self._shard, after, call)
             case StaticMemberReplaced():
                 replaced(self._shard, after, call)
+            case GroupDowngraded(group_id):
+                begin_downgraded_group(self._shard, group_id, call)
             case ReadStableOffsets(ticket, request):
                 call.reply(ticket, _read(self._shard, request))
         return call.step()
@@ -183,7 +219,13 @@ class GroupCoordinator:
         call = CoordinatorCall(now)
         match after:
             case SendReply(ticket, request, _) | ContinueRequest(ticket, request) | ReadStableOffsets(ticket, request):
+                if isinstance(request, ConsumerHeartbeatRequest):
+                    consumer_write_failed(self._shard, request.group)
                 call.reply(ticket, request.refused(error))
+            case ConsumerTimerFired(timer):
+                consumer_timer_failed(self._shard, timer, call)
+            case GroupDowngraded(group_id):
+                begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
                 assignments_failed(self._shard, after, error, call)
             case StaticMemberReplaced():
@@ -208,7 +250,7 @@ class GroupCoordinator:
 
     def group_ids(self) -> list[str]:
         """Return every group id, for the ExpireRequests of a round."""
-        return list(self._shard.groups)
+        return [*self._shard.groups, *self._shard.versions.newest.consumers]
 
     def offset_count(self, group: str) -> int:
         """Return the group's number of offsets, which is the cost of examining the group."""
@@ -228,15 +270,19 @@ def _read_stable(shard: Shard, request: Request, ticket: Ticket, call: Coordinat
 def _read(shard: Shard, request: Request) -> Reply:
     if isinstance(request, FetchOffsetsRequest):
         return read_offsets(shard.versions.committed, request)
+    if isinstance(request, ConsumerDescribeRequest):
+        return read_description(shard, request)
     if isinstance(request, DescribeRequest):
         group = shard.groups.get(request.group)
-        return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead") if group is None else group.describe()
-    return ListReply(
-        ErrorCode.NONE,
-        tuple(
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in shard.groups.values()
-        ),
-    )
+        if group is not None:
+            return group.describe()
+        is_consumer = request.group in shard.versions.committed.consumers
+        problem = "is not a classic group" if is_consumer else "not found"
+        return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message=f"Group {request.group} {problem}.")
+    classic = [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in shard.groups.values()
+    ]
+    return ListReply(ErrorCode.NONE, (*classic, *list_consumer_groups(shard)))
 
 
 HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] = MappingProxyType(
@@ -255,6 +301,8 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] =
         ListRequest: _read_stable,
         ExpireRequest: expire,
         TopicsGoneRequest: forget_topics,
+        ConsumerHeartbeatRequest: consumer_heartbeat,
+        ConsumerDescribeRequest: describe_consumer_group,
     }
 )
 """Type of request → the function that handles such a request."""

@@ -13,23 +13,26 @@ from typing import NamedTuple, TypeAlias
 
 from rpds import HashTrieMap
 
+from kraft.broker.consumer_group.records import ConsumerLogEntry
+from kraft.broker.consumer_group.state import EMPTY_GROUP, ConsumerGroup
 from kraft.broker.group.records import GroupKey, GroupLogEntry, GroupValue, OffsetKey, OffsetValue
 from kraft.broker.group.staged import NO_STAGED_OFFSETS, GroupStaged, StagedOffset, StagedOffsets, TopicPartition
 from kraft.broker.shard.transactional import StagedEntry, TransactionEnd
 
-StateEntry = GroupLogEntry | StagedEntry | TransactionEnd
+StateEntry = GroupLogEntry | ConsumerLogEntry | StagedEntry | TransactionEnd
 """The content of one record. A record in a transaction becomes a StagedEntry, a marker becomes a TransactionEnd."""
 GroupOffsets: TypeAlias = "HashTrieMap[TopicPartition, OffsetValue]"
 NO_OFFSETS: GroupOffsets = HashTrieMap()
 
 
 class DurableState(NamedTuple):
-    """The state computed from the records: each group's last stored generation, each group's committed offsets (if it
-    has any), and the staged offsets of open transactions."""
+    """The state computed from the records: each classic group's last stored generation, each group's committed offsets
+    (if it has any), the staged offsets of open transactions, and the consumer groups."""
 
     groups: HashTrieMap[str, GroupValue]
     offsets: HashTrieMap[str, GroupOffsets]
     staged: StagedOffsets = NO_STAGED_OFFSETS
+    consumers: HashTrieMap[str, ConsumerGroup] = HashTrieMap()
 
     def with_entry(self, entry: StateEntry) -> DurableState:
         """Return the state after one more record."""
@@ -40,8 +43,18 @@ class DurableState(NamedTuple):
             if isinstance(key, OffsetKey) and isinstance(value, OffsetValue):
                 staged = StagedOffset(entry.producer_id, entry.offset, value)
                 return self._replace(staged=self.staged.with_offset(key, staged))
-            return self._with_plain(entry.entry)
+            return self.with_entry(entry.entry)
+        if isinstance(entry, ConsumerLogEntry):
+            return self._with_consumer(entry)
         return self._with_plain(entry)
+
+    def _with_consumer(self, entry: ConsumerLogEntry) -> DurableState:
+        """Return the state after a record of a consumer group. A removal creates no group."""
+        group_id, known = entry.key.group, self.consumers
+        if entry.value is None and group_id not in known:
+            return self
+        group = known.get(group_id, EMPTY_GROUP).with_entry(*entry)
+        return self._replace(consumers=known.remove(group_id) if group is None else known.insert(group_id, group))
 
     def _with_end(self, end: TransactionEnd) -> DurableState:
         """Apply (on commit) or drop (on abort) a producer's staged offsets. Applying an offset drops the older staged

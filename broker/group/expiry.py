@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraft.broker.consumer_group.leaving import removal
+from kraft.broker.consumer_group.state import ConsumerGroup
+from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.durable import GroupOffsets
 from kraft.broker.group.rebalance import remove_member
 from kraft.broker.group.records import NO_TIMESTAMP, GroupKey, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.staged import TopicPartition
+from kraft.broker.group.staged import GroupStaged, TopicPartition
 from kraft.broker.group.step import ContinueRequest, CoordinatorCall, SendReply
 from kraft.wire.error_codes import ErrorCode
 
@@ -27,20 +31,36 @@ REMOVAL_BYTES = 30
 
 def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Delete an empty group, with all its offsets and issued member ids."""
-    group = shard.groups.get(request.group)
-    if group is None or not group.is_empty:
-        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
+    group, newest = shard.groups.get(request.group), shard.versions.newest
+    consumers = newest.consumers.get(request.group)
+    error = _delete_error(group, consumers)
+    if error is not ErrorCode.NONE:
         call.reply(ticket, DeleteReply(error))
         return
-    newest = shard.versions.newest
     offsets = sorted({*newest.offsets_of(request.group), *newest.staged_of(request.group)})
     is_all = _remove(shard, request, offsets, ticket, call)
     shard.counts.deleted_offsets += len(call.entries)
     if is_all:
-        for member_id in list(group.pending_join):
-            remove_member(shard, group, member_id, call, ErrorCode.UNKNOWN_MEMBER_ID)
-        call.write(GroupLogEntry(GroupKey(request.group), None))
+        if group is not None:
+            for member_id in list(group.pending_join):
+                remove_member(shard, group, member_id, call, ErrorCode.UNKNOWN_MEMBER_ID)
+            call.write(GroupLogEntry(GroupKey(request.group), None))
+        _remove_consumer_group(request.group, consumers, call)
         call.then(SendReply(ticket, request, DeleteReply(ErrorCode.NONE)))
+
+
+def _delete_error(group: ClassicGroup | None, consumers: ConsumerGroup | None) -> ErrorCode:
+    if group is None and consumers is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    is_empty = not consumers.members if consumers is not None else group is None or group.is_empty
+    return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
+
+
+def _remove_consumer_group(group_id: str, consumers: ConsumerGroup | None, call: CoordinatorCall) -> None:
+    """Remove the records of an empty consumer group."""
+    if consumers is not None:
+        for entry in removal(group_id, consumers):
+            call.write(entry)
 
 
 def _remove(
@@ -65,21 +85,40 @@ def _remove(
 
 def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Remove the group's expired offsets, and also the group if it then has no offsets and no members."""
-    group = shard.groups.get(request.group)
-    if group is None:
+    group, newest = shard.groups.get(request.group), shard.versions.newest
+    consumers = newest.consumers.get(request.group)
+    if group is None and consumers is None:
         return
     retention_ms, now_ms = shard.settings.retention_ms, call.now.wall_ms
-    newest = shard.versions.newest
     offsets, staged = newest.offsets_of(request.group), newest.staged_of(request.group)
-    over = sorted(
-        key
-        for key, value in offsets.items()
-        if key not in staged and _is_over(group, key[0], value, now_ms, retention_ms)
-    )
+    if consumers is not None:
+        over = _over_in_consumer_group(consumers, offsets, staged, now_ms - retention_ms)
+    else:
+        assert group is not None
+        over = sorted(
+            key
+            for key, value in offsets.items()
+            if key not in staged and _is_over(group, key[0], value, now_ms, retention_ms)
+        )
     is_all = _remove(shard, request, over, ticket, call) and len(over) == len(offsets) and not staged
     shard.counts.expired_offsets += len(call.entries)
-    if is_all and group.is_idle and request.group in shard.versions.newest.groups:
+    if is_all and group is not None and group.is_idle and request.group in newest.groups:
         call.write(GroupLogEntry(GroupKey(request.group), None))
+    if is_all and consumers is not None and not consumers.members:
+        _remove_consumer_group(request.group, consumers, call)
+
+
+def _over_in_consumer_group(
+    consumers: ConsumerGroup, offsets: GroupOffsets, staged: GroupStaged, oldest_ms: int
+) -> list[TopicPartition]:
+    """Return the partitions of a consumer group whose offsets expire: those of topics without a subscriber that were
+    committed at `oldest_ms` or before."""
+    subscribed = subscribed_topics(consumers)
+    return sorted(
+        key
+        for key, value in offsets.items()
+        if key not in staged and key[0] not in subscribed and value.commit_timestamp <= oldest_ms
+    )
 
 
 def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:

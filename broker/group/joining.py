@@ -6,7 +6,9 @@ Source: JoinGroupRequest 0 to 9, Kafka's GroupMetadataManager, KIP-394 (known id
 
 from __future__ import annotations
 
+from kraft.broker.consumer_group.leaving import removal
 from kraft.broker.group.classic_group import ClassicGroup, GroupState, Member
+from kraft.broker.group.mixed_groups import join_consumer_group
 from kraft.broker.group.rebalance import complete_if_none_missing, rebalance, reject_parked_requests, remove_member
 from kraft.broker.group.records import GroupKey, GroupLogEntry, GroupValue
 from kraft.broker.group.requests import NO_MEMBER_ID, JoinReply, JoinRequest, Ticket
@@ -22,12 +24,17 @@ NEW_GROUP = GroupValue("", 0, None, None, -1, ())
 def join(shard: Shard, request: JoinRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Admit, reject or park a JoinGroup request. A new group is written to the log first; the request of its first
     member continues when that write is committed."""
-    group = shard.groups.get(request.group)
-    if group is None and request.member_id:
+    group, consumers = shard.groups.get(request.group), shard.versions.newest.consumers.get(request.group)
+    if consumers is not None and consumers.members:
+        join_consumer_group(shard, consumers, request, ticket, call)
+    elif group is None and request.member_id:
         call.reply(ticket, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
     elif group is None and not (request.protocol_type and request.protocols):
         call.reply(ticket, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif group is None:
+        if consumers is not None:
+            for entry in removal(request.group, consumers):
+                call.write(entry)
         value = NEW_GROUP._replace(state_timestamp=call.now.wall_ms)
         call.write(GroupLogEntry(GroupKey(request.group), value))
         call.then(ContinueRequest(ticket, request))

@@ -6,6 +6,7 @@ Source: HeartbeatRequest 0 to 4, LeaveGroupRequest 0 to 5, Kafka's GroupMetadata
 from __future__ import annotations
 
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.mixed_groups import heartbeat_consumer_group, leave_consumer_group
 from kraft.broker.group.rebalance import complete_if_none_missing, prepare, rebalance, remove_member
 from kraft.broker.group.requests import (
     GroupHeartbeatReply,
@@ -22,6 +23,10 @@ from kraft.wire.error_codes import ErrorCode
 
 def heartbeat(shard: Shard, request: GroupHeartbeatRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Extend the member's session and report whether the member's generation is still current."""
+    consumers = shard.versions.newest.consumers.get(request.group)
+    if consumers is not None:
+        heartbeat_consumer_group(shard, consumers, request, ticket, call)
+        return
     group = shard.groups.get(request.group)
     call.reply(ticket, GroupHeartbeatReply(_heartbeat_error(shard, group, request, call)))
 
@@ -42,6 +47,10 @@ def _heartbeat_error(
 
 def leave(shard: Shard, request: LeaveRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Remove members, each with its own error code; then check once whether the group must rebalance."""
+    consumers = shard.versions.newest.consumers.get(request.group)
+    if consumers is not None:
+        leave_consumer_group(shard, consumers, request, ticket, call)
+        return
     group = shard.groups.get(request.group)
     members = 0 if group is None else len(group.members)
     rows = tuple(leaver._replace(error=_leave(shard, group, leaver, call)) for leaver in request.members)

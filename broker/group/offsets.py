@@ -8,7 +8,9 @@ Source: Kafka's OffsetMetadataManager.
 
 from __future__ import annotations
 
+from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.consumer_offsets import consumer_commit_error, consumer_fetch_error
 from kraft.broker.group.durable import DurableState
 from kraft.broker.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import (
@@ -37,7 +39,8 @@ from kraft.wire.error_codes import ErrorCode
 def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Write the offsets that may be committed; the reply is sent when the batch is committed."""
     group = shard.groups.get(request.group)
-    error = _commit_error(group, request)
+    is_consumer = request.group in shard.versions.newest.consumers
+    error = ErrorCode.NONE if is_consumer else _commit_error(group, request)
     if error is not ErrorCode.NONE:
         call.reply(ticket, request.refused(error))
         return
@@ -52,22 +55,27 @@ def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: Coordinat
 def _sorted_out(
     shard: Shard, request: CommitRequest | TxnCommitRequest, retention_ms: int, call: CoordinatorCall
 ) -> tuple[list[GroupLogEntry], CommitReply]:
-    """Return the entries for the valid offsets, and the reply. An offset whose metadata text is too long gets an error
-    and no entry."""
+    """Return the entries for the valid offsets, and the reply. An offset that its member of a consumer group may not
+    commit, or whose metadata text is too long, gets an error and no entry."""
     entries, rows = [], []
+    consumers = shard.versions.newest.consumers.get(request.group)
     for row in request.offsets:
-        too_long = len(row.metadata) > shard.settings.metadata_chars_max
-        if not too_long:
+        error = ErrorCode.NONE
+        if consumers is not None:
+            error = consumer_commit_error(consumers, request, row, shard.topics)
+        if error is ErrorCode.NONE and len(row.metadata) > shard.settings.metadata_chars_max:
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if error is ErrorCode.NONE:
             key = OffsetKey(request.group, row.topic, row.partition)
             entries.append(GroupLogEntry(key, _value(retention_ms, row, call)))
-        row_error = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else ErrorCode.NONE
-        rows.append(PartitionError(row.topic, row.partition, row_error))
+        rows.append(PartitionError(row.topic, row.partition, error))
     return entries, CommitReply(tuple(rows))
 
 
 def commit_in_transaction(shard: Shard, request: TxnCommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Stage the offsets that may be committed; the reply is sent when their batch is committed."""
-    error = _txn_commit_error(shard.groups.get(request.group), request)
+    is_consumer = request.group in shard.versions.newest.consumers
+    error = ErrorCode.NONE if is_consumer else _txn_commit_error(shard.groups.get(request.group), request)
     if error is not ErrorCode.NONE:
         call.reply(ticket, request.refused(error))
         return
@@ -143,6 +151,9 @@ def fetch(shard: Shard, request: FetchOffsetsRequest, ticket: Ticket, call: Coor
 def read_offsets(state: DurableState, request: FetchOffsetsRequest) -> FetchOffsetsReply:
     """Return the requested offsets from this state, or -1 for an offset that does not exist. If the client requires
     stable offsets, return an error for each one that an open transaction may replace."""
+    error = consumer_fetch_error(state.consumers.get(request.group), request)
+    if error is not ErrorCode.NONE:
+        return FetchOffsetsReply(error)
     offsets = state.offsets_of(request.group)
     unstable = state.staged_of(request.group) if request.require_stable else NOTHING_STAGED
     wanted = sorted({*offsets, *unstable}) if request.partitions is None else request.partitions
@@ -162,16 +173,17 @@ def read_offsets(state: DurableState, request: FetchOffsetsRequest) -> FetchOffs
 
 def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Delete offsets of topics to which no member of the group subscribes."""
-    group = shard.groups.get(request.group)
-    error = _delete_error(group)
-    if group is None or error is not ErrorCode.NONE:
+    group, newest = shard.groups.get(request.group), shard.versions.newest
+    consumers = newest.consumers.get(request.group)
+    error = ErrorCode.NONE if consumers is not None else _delete_error(group)
+    if error is not ErrorCode.NONE:
         call.reply(ticket, OffsetDeleteReply(error))
         return
-    newest = shard.versions.newest
+    subscribed = frozenset() if consumers is None else subscribed_topics(consumers)
     offsets, staged = newest.offsets_of(request.group), newest.staged_of(request.group)
     rows = []
     for topic, partition in request.partitions:
-        is_in_use = not group.is_empty and group.is_subscribed_to(topic)
+        is_in_use = topic in subscribed or (group is not None and not group.is_empty and group.is_subscribed_to(topic))
         rows.append(
             PartitionError(topic, partition, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_in_use else ErrorCode.NONE)
         )

@@ -3,7 +3,8 @@
 A key is a 16-bit type followed by non-flexible fields. A value is a 16-bit version followed by fields, in flexible
 encoding from the version in which the schema became flexible. The encoding of keys must never change, because
 compaction would then keep two records of the same key. Record types and versions of another release are skipped, so
-that loading also works after a downgrade.
+that loading also works after a downgrade. The records of consumer groups are in
+`kraft.broker.consumer_group.records`.
 Source: OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, KIP-915.
 """
 
@@ -13,6 +14,12 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
+from kraft.broker.consumer_group.records import (
+    KEY_TYPES,
+    ConsumerLogEntry,
+    decode_consumer_entry,
+    encode_consumer_entry,
+)
 from kraft.seam import WireError
 from kraft.wire.messages.tagged import read_tagged
 from kraft.wire.primitives import (
@@ -122,8 +129,10 @@ class GroupLogEntry(NamedTuple):
 # writing
 
 
-def encode_entry(entry: GroupLogEntry) -> LogRecord:
+def encode_entry(entry: GroupLogEntry | ConsumerLogEntry) -> LogRecord:
     """Encode the entry as a record. Raises ValueError if a string is longer than its field allows."""
+    if isinstance(entry, ConsumerLogEntry):
+        return LogRecord(*encode_consumer_entry(entry))
     key, value = entry
     if isinstance(key, GroupKey):
         return LogRecord(
@@ -184,7 +193,7 @@ def _encode_group(value: GroupValue) -> bytes:
 # reading
 
 
-def decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | None:
+def decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | ConsumerLogEntry | None:
     """Decode a record. Return None for a type or version that this release does not know. Raises WireError if the bytes
     do not parse."""
     try:
@@ -193,7 +202,7 @@ def decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | None
         raise WireError("a record of the offsets topic ends too soon") from None
 
 
-def _decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | None:
+def _decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | ConsumerLogEntry | None:
     if key is None:
         raise WireError("a record of the offsets topic has no key")
     data = memoryview(key)
@@ -205,6 +214,8 @@ def _decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | Non
         group, end = read_string(data, 2)
         _check_end(data, end)
         found = GroupKey(group or "")
+    elif kind in KEY_TYPES:
+        return decode_consumer_entry(kind, data, value)
     else:
         return None
     if value is None:

@@ -13,11 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kraft.broker.consumer_group.requests import ConsumerReply, ConsumerRequest
 from kraft.wire.error_codes import ErrorCode
 
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_MEMBER_ID = ""
+
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
 
 COORDINATOR_ERRORS = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -221,11 +225,14 @@ class FetchOffsetsReply(NamedTuple):
 
 class FetchOffsetsRequest(NamedTuple):
     """An OffsetFetch request. `partitions`: None for all partitions that have an offset. `require_stable`: wait for the
-    writes in flight, and return no offset that an open transaction may replace."""
+    writes in flight, and return no offset that an open transaction may replace. A member of a consumer group gives its
+    member id and epoch (version 9 and newer)."""
 
     group: str
     partitions: Sequence[tuple[str, int]] | None
     require_stable: bool = False
+    member_id: str | None = None
+    member_epoch: int = NO_GENERATION
 
     def refused(self, error: ErrorCode) -> FetchOffsetsReply:
         """Return the reply to a rejected fetch. Consumers before 3.9 do not handle COORDINATOR_NOT_AVAILABLE here, so
@@ -269,13 +276,15 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeReply(NamedTuple):
-    """The description of a group. `state` "Dead" with GROUP_ID_NOT_FOUND: the group does not exist."""
+    """The description of a group. `state` "Dead" with GROUP_ID_NOT_FOUND: the group does not exist, or it is not a
+    classic group; `message` says which."""
 
     error: ErrorCode
     state: str = ""
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    message: str | None = None
 
 
 class DescribeRequest(NamedTuple):
@@ -286,9 +295,12 @@ class DescribeRequest(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
+    """A group in a list. `group_type` is "classic" or "consumer"."""
+
     group: str
     protocol_type: str
     state: str
+    group_type: str = CLASSIC_TYPE
 
 
 class ListReply(NamedTuple):
@@ -338,6 +350,7 @@ Reply = (
     | DeleteReply
     | DescribeReply
     | ListReply
+    | ConsumerReply
     | None
 )
 Request = (
@@ -355,6 +368,7 @@ Request = (
     | ListRequest
     | ExpireRequest
     | TopicsGoneRequest
+    | ConsumerRequest
 )
 
 Ticket = Callable[[Any], None]

@@ -7,6 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from kraft.broker.consumer_group.memory import GroupMemory
+from kraft.broker.consumer_group.settings import SettingsOf, default_settings
+from kraft.broker.consumer_group.timers import ConsumerTimer
+from kraft.broker.consumer_group.topics import NoTopics, Topics
 from kraft.broker.group.classic_group import ClassicGroup, Member
 from kraft.broker.group.durable import DurableState, StateVersions
 from kraft.broker.group.staged import TopicPartition
@@ -30,6 +34,8 @@ class GroupSettings:
     """Maximum time that a member's first JoinGroup is parked; its connection may have ended unnoticed (KAFKA-7610)."""
     removal_bytes_max: int = REMOVAL_BYTES_MAX
     """Approximate maximum size in bytes of a group's removals in one batch; further removals go into the next batch."""
+    settings_of: SettingsOf = default_settings
+    """The settings of each consumer group."""
 
 
 @dataclass(slots=True)
@@ -42,22 +48,27 @@ class GroupCounts:
     deleted_offsets: int = 0
     """Number of offsets removed on request or because their topic was deleted."""
     completed_rebalances: int = 0
-    """Number of completed join phases."""
+    """Number of completed join phases of classic groups."""
+    consumer_rebalances: int = 0
+    """Number of times that the epoch of a consumer group rose."""
 
 
 class Shard:
-    """The state of one coordinated offsets partition. `groups` has every group with records in the log or with members.
-    `versions` has the states computed from the log."""
+    """The state of one coordinated offsets partition. `groups` has every group with records in the log or with members,
+    except consumer groups, which are in the states. `versions` has the states computed from the log. `topics` are the
+    newest topics of the cluster; `memories` has what is remembered of consumer groups besides their records."""
 
-    __slots__ = ("counts", "groups", "settings", "timers", "versions")
+    __slots__ = ("counts", "groups", "memories", "settings", "timers", "topics", "versions")
 
     def __init__(self, settings: GroupSettings, state: DurableState, end_offset: int, counts: GroupCounts) -> None:
         self.settings = settings
         self.counts = counts
         self.versions = StateVersions(state, end_offset)
-        self.timers: Timers[Timer] = Timers()
+        self.timers: Timers[Timer | ConsumerTimer] = Timers()
+        self.topics: Topics = NoTopics()
+        self.memories: dict[str, GroupMemory] = {}
         self.groups: dict[str, ClassicGroup] = {}
-        for group_id in sorted({*state.groups, *state.offsets, *state.staged.groups}):
+        for group_id in sorted({*state.groups, *state.offsets, *state.staged.groups} - set(state.consumers)):
             self.groups[group_id] = ClassicGroup.loaded(group_id, state.groups.get(group_id))
 
     def reset_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:

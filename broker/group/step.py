@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraft.broker.consumer_group.records import ConsumerLogEntry
+from kraft.broker.consumer_group.timers import ConsumerTimer
 from kraft.broker.group.classic_group import Member
 from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import JoinRequest, Reply, Request, Ticket
@@ -65,8 +67,28 @@ class ReadStableOffsets(NamedTuple):
     request: Request
 
 
-Written = GroupLogEntry | TransactionalBatch | MarkerBatch
-After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | ReadStableOffsets
+class ConsumerTimerFired(NamedTuple):
+    """Nothing to do after the commit. If the write failed, the timer of a consumer group fires again later."""
+
+    timer: ConsumerTimer
+
+
+class GroupDowngraded(NamedTuple):
+    """Work after the commit: begin the first rebalance of a consumer group that has become a classic group."""
+
+    group: str
+
+
+Written = GroupLogEntry | ConsumerLogEntry | TransactionalBatch | MarkerBatch
+After = (
+    SendReply
+    | ContinueRequest
+    | AssignmentStored
+    | StaticMemberReplaced
+    | ReadStableOffsets
+    | ConsumerTimerFired
+    | GroupDowngraded
+)
 
 
 class CoordinatorStep(NamedTuple):

@@ -7,6 +7,7 @@ Source: SyncGroupRequest 0 to 5, Kafka's GroupMetadataManager.
 from __future__ import annotations
 
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.mixed_groups import sync_consumer_group
 from kraft.broker.group.rebalance import answer_sync, enter, fail_syncs, prepare, synced
 from kraft.broker.group.records import GroupKey, GroupLogEntry
 from kraft.broker.group.requests import SyncReply, SyncRequest, Ticket
@@ -17,6 +18,10 @@ from kraft.wire.error_codes import ErrorCode
 
 def sync(shard: Shard, request: SyncRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Park the request until the leader's assignments are committed; in a stable group, answer at once."""
+    consumers = shard.versions.newest.consumers.get(request.group)
+    if consumers is not None:
+        sync_consumer_group(shard, consumers, request, ticket, call)
+        return
     group = shard.groups.get(request.group)
     error = _sync_error(group, request)
     if group is None or error is not ErrorCode.NONE:

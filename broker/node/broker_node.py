@@ -20,6 +20,7 @@ from kraft.broker.api.fetch.metadata_topic import MetadataTopic
 from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 from kraft.broker.coordinator.broker_connections import BrokerConnections
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
+from kraft.broker.coordinator.group_settings import GroupSettingsLookup
 from kraft.broker.coordinator.marker_sender import MarkerSender
 from kraft.broker.coordinator.marker_writer import MarkerWriter
 from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
@@ -149,7 +150,8 @@ class BrokerNode:
             replicas.failures.disk_failed,
             replicas.budget.may_be_full,
         )
-        broker.groups = GroupCoordinators(config, ports, newest_image)
+        settings_of = GroupSettingsLookup(broker.dynamic_configs, newest_image).of
+        broker.groups = GroupCoordinators(config, ports, newest_image, settings_of)
         timeout_ms = config.integer("request.timeout.ms")
         broker.marker_writer = MarkerWriter(ports, broker.groups, replicas.locate, timeout_ms)
         dialer = LeaderDialer(config, seam.network, newest_image, shared.gates.memory)

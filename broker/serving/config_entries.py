@@ -1,9 +1,9 @@
 """The DescribeConfigs entry of one key: its value, the source of the value, and its synonyms.
 
-Layers, in decreasing precedence: the topic's own setting, this broker's dynamic setting, the cluster's dynamic setting,
-the node's file, the built-in default. The value is reported as it is parsed. Synonyms are reported as they were set, in
-the unit of their keys. A synonym that has precedence over the key's own broker key is omitted: `log.retention.hours` in
-a file alone is not a synonym of `retention.ms`. The value of a secret is never reported.
+Layers, in decreasing precedence: the own setting of the topic or group, this broker's dynamic setting, the cluster's
+dynamic setting, the node's file, the built-in default. The value is reported as it is parsed. Synonyms are reported as
+they were set, in the unit of their keys. A synonym that has precedence over the key's own broker key is omitted:
+`log.retention.hours` in a file alone is not a synonym of `retention.ms`. The value of a secret is never reported.
 Source: DescribeConfigsResponse, KIP-226, KIP-524, Kafka's ConfigHelper.
 """
 
@@ -15,7 +15,16 @@ from enum import IntEnum
 from itertools import dropwhile
 from types import MappingProxyType
 
-from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, ConfigKey, NodeConfig, UpdateMode, topic_value
+from kraft.config import (
+    BROKER_KEYS,
+    GROUP_KEYS,
+    TOPIC_KEYS,
+    ConfigError,
+    ConfigKey,
+    NodeConfig,
+    UpdateMode,
+    topic_value,
+)
 from kraft.config.table import TOPIC_SYNONYMS, strip_listener_prefix
 
 
@@ -101,6 +110,22 @@ def topic_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterato
         if key.name in overrides:
             layers.insert(0, Layer(key.name, value, ConfigOrigin.DYNAMIC_TOPIC))
         yield _entry(key, key.name, value, layers, read_only=False)
+
+
+def group_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterator[DescribedKey]:
+    """Return the entries of every group key, for a group with these overrides, and of overrides that this release does
+    not know. A group has entries whether or not it exists."""
+    for key in GROUP_KEYS.values():
+        if key.broker_key is None:
+            layers = [Layer(key.name, key.default, ConfigOrigin.DEFAULT)]
+        else:
+            layers = broker.of(key.broker_key, [key.broker_key])
+        if key.name in overrides:
+            layers.insert(0, Layer(key.name, _parsed(key, overrides[key.name]), ConfigOrigin.GROUP))
+        yield _entry(key, key.name, layers[0].value, layers, read_only=False)
+    for name in sorted(set(overrides) - set(GROUP_KEYS)):
+        layers = [Layer(name, overrides[name], ConfigOrigin.GROUP)]
+        yield _entry(None, name, overrides[name], layers, read_only=False)
 
 
 def broker_entries(broker: BrokerLayers) -> Iterator[DescribedKey]:

@@ -35,6 +35,10 @@ class Timers(Generic[TimerT]):
         if queued is None or deadline_ms < queued:
             self._push(timer, deadline_ms)
 
+    def is_set(self, timer: TimerT) -> bool:
+        """Return whether the timer is set."""
+        return timer in self._deadlines
+
     def cancel(self, timer: TimerT) -> None:
         """Cancel a timer. No effect if it is not set."""
         self._deadlines.pop(timer, None)

@@ -108,12 +108,14 @@ def complete_node(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_key(ctx: Any, incomplete: str) -> list[str]:
-    """Complete a dynamic setting of the topic or broker named earlier on the command line."""
-    from kraft.config import BROKER_KEYS, TOPIC_KEYS, UpdateMode
+    """Complete a dynamic setting of the topic, group or broker named earlier on the command line."""
+    from kraft.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, UpdateMode
 
     broker = ctx.params.get("broker")
     if ctx.params.get("topic") is not None:
         return _beginning(incomplete, _public(TOPIC_KEYS))
+    if ctx.params.get("group") is not None:
+        return _beginning(incomplete, _public(GROUP_KEYS))
     if broker is None:
         return []
     fixed = {UpdateMode.READ_ONLY} | ({UpdateMode.PER_BROKER} if broker == "all" else set())

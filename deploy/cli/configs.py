@@ -169,8 +169,8 @@ def keys(
     explain: Annotated[bool, typer.Option("--explain", help="Explain each key.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the settings that brokers and topics may have, with types and defaults. Needs no cluster."""
-    from kraft.config import BROKER_KEYS, TOPIC_KEYS
+    """List the settings that brokers, topics and groups may have, with types and defaults. Needs no cluster."""
+    from kraft.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
 
     try:
         wanted = re.compile(pattern or "")
@@ -185,7 +185,7 @@ def keys(
             key.effect.name.lower(),
             *([_explanation(key)] if explain else []),
         )
-        for kind, table in (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS))
+        for kind, table in (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS), ("group", GROUP_KEYS))
         for key in table.values()
         if wanted.search(key.name) and not key.is_internal
     ]
@@ -287,14 +287,24 @@ def _changes(settings: list[str], delete: list[str], append: list[str], subtract
 
 
 def _check_names(resource: ConfigResource, settings: list[str], delete: list[str]) -> None:
-    """Raise ConfigError for a key to delete that topics do not have, because the cluster would ignore it. Warn of a key
-    to set that has no effect, or that this program does not know. The cluster decides whether a key may be set."""
+    """Raise ConfigError for a key to delete that topics or groups do not have: the cluster would ignore it. Warn of a
+    key to set that has no effect, or that this program does not know. The cluster decides whether a key may be set."""
     from kraft.client.admin import ResourceType
-    from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, Effect, broker_key, topic_key
+    from kraft.config import (
+        BROKER_KEYS,
+        GROUP_KEYS,
+        TOPIC_KEYS,
+        ConfigError,
+        Effect,
+        broker_key,
+        group_key,
+        topic_key,
+    )
 
-    is_topic = resource.type is ResourceType.TOPIC
-    for name in delete if is_topic else ():
-        topic_key(name)
+    known = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.GROUP: GROUP_KEYS}.get(resource.type, BROKER_KEYS)
+    look_up = {ResourceType.TOPIC: topic_key, ResourceType.GROUP: group_key}.get(resource.type)
+    for name in delete if look_up is not None else ():
+        look_up(name)
     for entry in settings:
         name = entry.partition("=")[0].strip()
         if resource.type is ResourceType.BROKER:
@@ -302,7 +312,7 @@ def _check_names(resource: ConfigResource, settings: list[str], delete: list[str
                 broker_key(name)
             except ConfigError as problem:
                 warn(f"{problem}; brokers store it but do not use it")
-        key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(name)
+        key = known.get(name)
         if key is not None and key.effect is Effect.NO_EFFECT:
             warn(f"{key.name} has no effect: {key.reason}")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kraft.config.key import ConfigKey, Effect, UpdateMode
 from kraft.config.table import CHAPTERS, TOPIC_SYNONYMS
-from kraft.config.tables import topic
+from kraft.config.tables import group, topic
 
 _HEAD = """# Configuration
 
@@ -29,6 +29,7 @@ def render_table() -> str:
     for chapter in CHAPTERS:
         parts.append(_chapter(_title(chapter.__doc__), chapter.KEYS, "changes", _changes))
     parts.append(_chapter("Topic settings", topic.KEYS, "default from", _default_from))
+    parts.append(_chapter(_title(group.__doc__), group.KEYS, "default from", lambda key: _code(key.broker_key)))
     return "\n".join(parts)
 
 
@@ -65,3 +66,7 @@ def _changes(key: ConfigKey) -> str:
 
 def _default_from(key: ConfigKey) -> str:
     return ", ".join(f"`{name}`" for name, _ in TOPIC_SYNONYMS.get(key.name, ()))
+
+
+def _code(name: str | None) -> str:
+    return "" if name is None else f"`{name}`"

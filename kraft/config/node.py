@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kraft.config.admin import check_admin
 from kraft.config.errors import ConfigError
+from kraft.config.group import check_group_bounds
 from kraft.config.key import ConfigValue, Effect
 from kraft.config.listeners import ListenerConfig, SecurityProtocol, parse_host_port
 from kraft.config.roles import check_roles, protocol_of, resolve_listeners
@@ -197,6 +198,7 @@ def _assemble(given: dict[str, str], values: dict[str, ConfigValue], warnings: l
         config.tls(listener.name)
     config.dial_tls(config.controller_listener_names[0])
     check_admin(config)
+    check_group_bounds(config)
     return config
 
 

@@ -10,6 +10,7 @@ from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigKey
 from kraft.config.tables import (
     coordinators,
+    group,
     log,
     metrics,
     network,
@@ -27,6 +28,7 @@ CHAPTERS = (process, network, log, replication, coordinators, shares, security, 
 
 BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for chapter in CHAPTERS for key in chapter.KEYS})
 TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in topic.KEYS})
+GROUP_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in group.KEYS})
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
@@ -75,6 +77,11 @@ def topic_key(name: str) -> ConfigKey:
     return _look_up(TOPIC_KEYS, name, "topic")
 
 
+def group_key(name: str) -> ConfigKey:
+    """Return the definition of a group key. Raises ConfigError if unknown."""
+    return _look_up(GROUP_KEYS, name, "group")
+
+
 def broker_synonym(topic_key_name: str) -> str | None:
     """Return the broker key that provides a topic key's default, or None if there is none."""
     synonyms = TOPIC_SYNONYMS.get(topic_key_name)
@@ -121,8 +128,8 @@ def _look_up(keys: Mapping[str, ConfigKey], name: str, kind: str) -> ConfigKey:
 
 
 def _hint(keys: Iterable[str], name: str, kind: str) -> str:
-    other = TOPIC_KEYS if kind == "broker" else BROKER_KEYS
-    if name in other:
-        return f"; it is a {'topic' if kind == 'broker' else 'broker'} key"
+    for other, others in (("topic", TOPIC_KEYS), ("broker", BROKER_KEYS), ("group", GROUP_KEYS)):
+        if other != kind and name in others:
+            return f"; it is a {other} key"
     nearest = get_close_matches(name, [*keys], n=1, cutoff=0.5)
     return f"; did you mean {nearest[0]}?" if nearest else "; `kraft configs keys` lists all keys"

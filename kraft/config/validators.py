@@ -4,6 +4,10 @@ docstrings of the validators are shown in the documentation.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kraft.config.key import ConfigValue, Validator
 
 CONVERSION = (
@@ -49,6 +53,36 @@ def one_of(*words: str, any_case: bool = False) -> Validator:
 
     check.__doc__ = _listed(words)
     return check
+
+
+GROUP_ASSIGNORS: Mapping[str, str] = MappingProxyType(
+    {
+        "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+        "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+    }
+)
+"""Kafka's classes of assignors → their names. A file for Kafka may name either."""
+
+
+def group_assignors(value: ConfigValue) -> str | None:
+    """list of uniform, range"""
+    names = [GROUP_ASSIGNORS.get(name, name) for name in value] if isinstance(value, tuple) else []
+    good = names and len(set(names)) == len(names) and set(names) <= {*GROUP_ASSIGNORS.values()}
+    return None if good else "must be a list of uniform, range, each at most once; other classes cannot run here"
+
+
+_NOT_NEGATIVE_DURATION = re.compile(
+    r"P(?=[0-9T])([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{0,9})?S)?)?", re.IGNORECASE
+)
+
+
+def share_offset_reset(value: ConfigValue) -> str | None:
+    """latest, earliest, or by_duration: and a duration such as PT1H30M"""
+    policy, colon, duration = str(value).partition(":")
+    good = value in ("latest", "earliest") or (
+        policy == "by_duration" and colon and _NOT_NEGATIVE_DURATION.fullmatch(duration)
+    )
+    return None if good else "must be latest, earliest, or by_duration: and a duration such as by_duration:PT1H30M"
 
 
 def each_of(*words: str) -> Validator:

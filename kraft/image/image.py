@@ -22,6 +22,7 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 METADATA_VERSION_FEATURE = "metadata.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
+GROUP_FEATURE = "group.version"
 TRANSACTION_FEATURE = "transaction.version"
 
 

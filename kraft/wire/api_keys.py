@@ -277,6 +277,7 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
     (ApiKey.LIST_TRANSACTIONS, 0, 2),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
     (ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     (ApiKey.ADD_RAFT_VOTER, 0, 0),
@@ -292,7 +293,6 @@ CLIENT_APIS: Mapping[ApiKey, ApiVersionRange] = MappingProxyType(
             (ApiKey.OFFSET_FETCH, 1, 9),
             (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
             (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
-            (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
             (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
         ),
     }

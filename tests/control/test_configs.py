@@ -13,7 +13,7 @@ from kraft.wire.error_codes import ErrorCode
 from tests.stages.admin_requests import altered
 from tests.stages.decided_cluster import Cluster, topic_id
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -93,6 +93,17 @@ WRONG: list[tuple[Any, ErrorCode]] = [
     (lambda: altered(TOPIC, "orders", ("compression.gzip.level", SET, "0")), ErrorCode.INVALID_CONFIG),
     (lambda: altered(TOPIC, "orders", ("min.cleanable.dirty.ratio", SET, "0_1")), ErrorCode.INVALID_CONFIG),
     (lambda: altered(16, "x", ("interval.ms", SET, "2")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(GROUP, "", ("consumer.session.timeout.ms", SET, "50000")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(GROUP, "g", ("consumer.session.timeout.ms", SET, None)), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(GROUP, "g", ("consumer.session.timeout.ms", SET, "soon")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("consumer.session.timeout.ms", SET, "44999")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("consumer.session.timeout.ms", SET, "60001")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "4999")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "15001")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("consumer.heartbeat.interval.ms", APPEND, "5000")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("retention.ms", SET, "1")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("share.auto.offset.reset", SET, "by_duration:-PT1H")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(GROUP, "g", ("share.isolation.level", SET, "serializable")), ErrorCode.INVALID_CONFIG),
 ]
 
 
@@ -103,6 +114,48 @@ def test_alter_configs_applies_each_valid_resource_although_another_one_is_rejec
     cluster = cluster_with_topics()
     assert alter(cluster, resource(), altered(TOPIC, "users", ("retention.ms", SET, "5"))) == [code, ErrorCode.NONE]
     assert dict(cluster.image.topic_configs("users")) == {"retention.ms": "5"}
+
+
+def test_a_group_that_does_not_exist_can_have_configs() -> None:
+    cluster = Cluster()
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    assert alter(cluster, altered(GROUP, "g", (session, SET, "50000"), (interval, SET, "6000"))) == [0]
+    assert dict(cluster.image.configs_of(ConfigResourceType.GROUP, "g")) == {session: "50000", interval: "6000"}
+    assert alter(cluster, altered(GROUP, "g", (session, DELETE, None), (interval, DELETE, None))) == [0]
+    assert not cluster.image.configs_of(ConfigResourceType.GROUP, "g")
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H30M", "by_duration:P2DT0.5S"])
+def test_the_keys_of_share_groups_are_checked_and_stored(policy: str) -> None:
+    cluster = Cluster()
+    keys = (("share.auto.offset.reset", SET, policy), ("share.delivery.count.limit", SET, "10"))
+    assert alter(cluster, altered(GROUP, "g", *keys)) == [0]
+
+
+def test_the_legacy_request_replaces_all_configs_of_a_group() -> None:
+    cluster = Cluster()
+    alter(cluster, altered(GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")))
+    wanted = {"name": "consumer.heartbeat.interval.ms", "value": "6000"}
+    resource = {"resource_type": GROUP, "resource_name": "g", "configs": [wanted]}
+    assert cluster.admin(ApiKey.ALTER_CONFIGS, resources=[resource]).responses[0].error_code == 0
+    assert dict(cluster.image.configs_of(ConfigResourceType.GROUP, "g")) == {"consumer.heartbeat.interval.ms": "6000"}
+
+
+def test_configs_of_a_group_need_alter_configs_on_the_group() -> None:
+    cluster = Cluster()
+    cluster.authorize = lambda requester, operation, kind, name: (
+        (operation, kind, name)
+        == (
+            "ALTER_CONFIGS",
+            "GROUP",
+            "mine",
+        )
+    )
+    change = ("consumer.session.timeout.ms", SET, "50000")
+    assert alter(cluster, altered(GROUP, "mine", change), altered(GROUP, "theirs", change)) == [
+        ErrorCode.NONE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ]
 
 
 def test_config_resource_named_twice_in_a_request_is_rejected_in_both_places() -> None:

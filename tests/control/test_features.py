@@ -9,7 +9,7 @@ import pytest
 from kraft.control import ActivateController, AllocateProducerIds, RegisterControllerCommand
 from kraft.control.features import METADATA_VERSIONS, SUPPORTED_FEATURES, loses_metadata
 from kraft.image import Endpoint, FeatureRange
-from kraft.image.image import ELR_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_FEATURE
+from kraft.image.image import ELR_FEATURE, GROUP_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_FEATURE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.stages.admin_requests import feature_update
@@ -32,7 +32,12 @@ def update(cluster: Cluster, *updates: tuple[str, int, int], validate_only: bool
 
 def test_empty_metadata_log_is_bootstrapped_only_once() -> None:
     cluster = Cluster()
-    assert dict(cluster.image.features) == {METADATA_VERSION_FEATURE: NEWEST, ELR_FEATURE: 1, TRANSACTION_FEATURE: 2}
+    assert dict(cluster.image.features) == {
+        METADATA_VERSION_FEATURE: NEWEST,
+        ELR_FEATURE: 1,
+        GROUP_FEATURE: 1,
+        TRANSACTION_FEATURE: 2,
+    }
     assert cluster.image.cluster_id == CLUSTER_ID
     assert cluster.decide(ActivateController()).events == ()
 
@@ -93,6 +98,16 @@ def register_controller(cluster: Cluster, number: int, features: tuple[FeatureRa
 )
 def test_invalid_feature_update_is_rejected(feature: str, level: int, upgrade_type: int, code: ErrorCode) -> None:
     assert update(Cluster(), (feature, level, upgrade_type)) == code
+
+
+def test_group_version_may_be_lowered_and_raised_again() -> None:
+    cluster = Cluster()
+    assert update(cluster, (GROUP_FEATURE, 2, 1)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(cluster, (GROUP_FEATURE, 0, 1)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(cluster, (GROUP_FEATURE, 0, 2)) == ErrorCode.NONE
+    assert cluster.image.features.get(GROUP_FEATURE, 0) == 0
+    assert update(cluster, (GROUP_FEATURE, 1, 1)) == ErrorCode.NONE
+    assert cluster.image.features[GROUP_FEATURE] == 1
 
 
 def test_update_features_applies_all_updates_of_a_request_or_none() -> None:

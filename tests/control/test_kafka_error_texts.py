@@ -183,7 +183,13 @@ OTHERS: list[tuple[ApiKey, list[Any], str]] = [
             (altered(2, "orders", ("retention.ms", 0, None)), "Null value not supported for : retention.ms"),
             (altered(2, "orders", ("retention.ms", 9, "1")), "Unknown operations type 9"),
             (altered(4, "9", ("log.retention.ms", 0, "1")), "No node with id 9 found."),
-            (altered(32, "g", ("a", 0, "1")), "Unknown resource type GROUP"),
+            (altered(32, "g", ("a", 0, "1")), "Unknown group config name: a"),
+            (altered(32, "", ("a", 0, "1")), "Default group resources are not allowed."),
+            (
+                altered(32, "g", ("consumer.session.timeout.ms", 0, "1")),
+                "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+            ),
+            (altered(16, "g", ("a", 0, "1")), "Unknown resource type CLIENT_METRICS"),
             (altered(77, "g", ("a", 0, "1")), "Unknown resource type 77"),
             (
                 altered(2, "orders", ("retention.ms", 2, "1")),

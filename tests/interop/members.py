@@ -102,6 +102,33 @@ class ConfluentMember(GroupMember):
         consumer.close()
 
 
+class ConfluentConsumerMember(GroupMember):
+    """A member with the consumer group protocol (KIP-848). A topic `^…` is a regular expression."""
+
+    assignors: ClassVar[dict[str, Any]] = {"uniform": "uniform", "range": "range"}
+
+    def consume(self, stop: threading.Event) -> None:
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "group.protocol": "consumer",
+            "group.remote.assignor": self.assignor,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 200,
+            "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
+        }
+        if self.instance_id is not None:
+            settings["group.instance.id"] = self.instance_id
+        consumer = confluent_kafka.Consumer(settings)
+        consumer.subscribe([self.topic])
+        while not stop.is_set():
+            message = consumer.poll(POLL_S)
+            if message is not None and message.error() is None:
+                self.values.append(str(message.value(), "ascii"))
+            self.owned = {place.partition for place in consumer.assignment()}
+        consumer.close()
+
+
 class KafkaPythonMember(GroupMember):
     assignors: ClassVar[dict[str, Any]] = {
         "range": KafkaPythonRange,
@@ -197,6 +224,13 @@ class JavaMember(ProgramMember):
     assignors: ClassVar[dict[str, Any]] = _named("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
+class JavaConsumerMember(ProgramMember):
+    """A member with the consumer group protocol (KIP-848). A topic `^…` is a regular expression."""
+
+    program = JAVA
+    assignors: ClassVar[dict[str, Any]] = {"uniform": "broker:uniform", "range": "broker:range"}
+
+
 class KafkaJSMember(ProgramMember):
     program = KAFKAJS
     assignors: ClassVar[dict[str, Any]] = _named("roundrobin")
@@ -216,6 +250,13 @@ MEMBERS: dict[str, type[GroupMember]] = {
     "franz-go": FranzGoMember,
     "java": JavaMember,
 }
+
+
+CONSUMER_MEMBERS: dict[str, type[GroupMember]] = {
+    "confluent-kafka": ConfluentConsumerMember,
+    "java": JavaConsumerMember,
+}
+"""Members that use the consumer group protocol."""
 
 
 def wait_owned(members: list[GroupMember], partitions: int) -> None:

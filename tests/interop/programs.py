@@ -7,6 +7,7 @@
     offsets BOOTSTRAP TOPIC TIME_MS…        prints for each time the first offset at or after it; if there is none,
                                             `none` or the end offset, depending on the library
     member BOOTSTRAP TOPIC GROUP ASSIGNOR SESSION_MS [INSTANCE]
+                                            (the assignor `broker:NAME` selects the consumer group protocol, KIP-848)
                                             in a group until standard input ends; prints its partitions at each change
                                             (`owned 0 1`) and each record (`read VALUE`)
 

@@ -13,14 +13,13 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.interop.members import MEMBERS, RECONNECT_MS_MAX, SESSION_MS, GroupMember, wait_owned, wait_read
+from tests.interop.members import MEMBERS, SESSION_MS, GroupMember, wait_owned, wait_read
 from tests.interop.programs import install_tools
+from tests.interop.writer import PARTITIONS, Writer
 from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
-PARTITIONS = 4
-RECORDS = 200
 KILLS = 2
 KILLS_SESSION_MS = 2_000
 """Session timeout of members. A member that leaves or is replaced while the coordinator dies is removed only after this
@@ -53,25 +52,6 @@ def join(cluster: LocalCluster) -> Iterator[Join]:
     yield join
     for member in members:
         member.stop()
-
-
-class Writer:
-    """Writes to all partitions. All tests share one producer, because librdkafka needs half a second to start one."""
-
-    def __init__(self, bootstrap: str) -> None:
-        settings = {"enable.idempotence": True, "reconnect.backoff.max.ms": RECONNECT_MS_MAX}
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
-
-    def write(self, topic: str, prefix: str, count: int = RECORDS) -> set[str]:
-        """Write values, and return them once all are acknowledged."""
-        failures: list[object] = []
-        values = [f"{prefix}-{number}" for number in range(count)]
-        for number, value in enumerate(values):
-            partition = number % PARTITIONS
-            self._producer.produce(topic, value, None, partition, lambda error, _message: failures.append(error))
-        assert self._producer.flush(30) == 0
-        assert failures == [None] * count
-        return set(values)
 
 
 @pytest.fixture(scope="module")

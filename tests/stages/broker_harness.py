@@ -29,6 +29,7 @@ from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import ImageDelta, MetadataImage
 from kraft.image.image import EMPTY_IMAGE
 from kraft.seam import CloseReason, Seam
+from kraft.sim.world.chance import NamedRandom
 from kraft.wire import messages
 from kraft.wire.api_keys import is_flexible, response_header_version
 from kraft.wire.budget import MemoryBudget
@@ -170,13 +171,15 @@ class BrokerHarness:
         nursery: Any = None,
         transactions: Any = None,
         marker_writer: Any = None,
+        groups: Any = None,
     ) -> None:
-        """`transactions` and `marker_writer` stand in for TransactionCoordinators and MarkerWriter. Without
-        `transactions`, the broker coordinates no transactional id. With a `nursery`, the broker's tasks run in it.
-        Without one, each task runs to its end at once."""
+        """`transactions`, `marker_writer` and `groups` stand in for TransactionCoordinators, MarkerWriter and
+        GroupCoordinators. Without `transactions`, the broker coordinates no transactional id. With a `nursery`, the
+        broker's tasks run in it. Without one, each task runs to its end at once."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
         self.transactions, self.marker_writer = transactions or NoTransactions(), marker_writer
+        self.groups = groups
         self.clock = StillClock()
         self.holder = ImageHolder(image)
         self.broker = broker = Broker(
@@ -229,7 +232,7 @@ class BrokerHarness:
             node_id=broker.node_id,
             cluster_id=CLUSTER_ID,
             config=broker.config,
-            loop=cast("Any", SimpleNamespace(clock=self.clock)),
+            loop=cast("Any", SimpleNamespace(clock=self.clock, random=NamedRandom(1, "harness"))),
             gates=broker.gates,
             log_limit=broker.log_limit,
             dynamic_configs=broker.dynamic_configs,
@@ -242,7 +245,7 @@ class BrokerHarness:
             damaged_logs=absent,
             moves=absent,
             write_log_starts_of=absent,
-            groups=absent,
+            groups=self.groups,
             transactions=self.transactions,
             marker_writer=self.marker_writer,
             transactional_commits=absent,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import NO_GROUPS, NO_TWO_PHASE_COMMIT, TIMED_TRANSACTIONS
+from kraft.config.tables.reasons import ASSIGNS_AT_ONCE, NO_TWO_PHASE_COMMIT, ONE_LOOP_FOR_GROUPS, TIMED_TRANSACTIONS
 from kraft.config.tables.row import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, SHORT, STRING, key
-from kraft.config.validators import at_least, each_of, one_of
+from kraft.config.validators import at_least, each_of, group_assignors, one_of
 
 KEYS: tuple[ConfigKey, ...] = (
     key(
@@ -31,18 +31,24 @@ KEYS: tuple[ConfigKey, ...] = (
         "group.coordinator.rebalance.protocols",
         LIST,
         "classic,consumer,streams",
-        "Group protocols that are served.",
+        "Group protocols that are served. Classic is always served; share and streams never are.",
         each_of("consumer", "classic", "share", "streams"),
-        no_effect=NO_GROUPS,
     ),
-    key("group.coordinator.threads", INT, "4", "Threads of the group coordinator.", at_least(1), no_effect=NO_GROUPS),
+    key(
+        "group.coordinator.threads",
+        INT,
+        "4",
+        "Threads of the group coordinator.",
+        at_least(1),
+        no_effect=ONE_LOOP_FOR_GROUPS,
+    ),
     key(
         "group.coordinator.background.threads",
         INT,
         "2",
         "Threads of the group coordinator's background work.",
         at_least(1),
-        no_effect=NO_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
     ),
     key(
         "group.coordinator.append.linger.ms",
@@ -50,7 +56,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "5",
         "How long the coordinator gathers records before it writes them.",
         at_least(0),
-        no_effect=NO_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
     ),
     key(
         "group.coordinator.cached.buffer.max.bytes",
@@ -58,7 +64,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1048588",
         "Largest write buffer that the coordinator keeps.",
         at_least(524_288),
-        no_effect=NO_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -67,7 +73,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "45000",
         "Session time-out of consumer groups.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.min.session.timeout.ms",
@@ -75,7 +80,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "45000",
         "Shortest session time-out of consumer groups.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.max.session.timeout.ms",
@@ -83,7 +87,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "60000",
         "Longest session time-out of consumer groups.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.heartbeat.interval.ms",
@@ -91,7 +94,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "Heartbeat interval of consumer groups.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.min.heartbeat.interval.ms",
@@ -99,7 +101,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "Shortest heartbeat interval of consumer groups.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.max.heartbeat.interval.ms",
@@ -107,7 +108,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Longest heartbeat interval of consumer groups.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.assignment.interval.ms",
@@ -115,7 +115,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1000",
         "Shortest time between two assignments of a consumer group.",
         at_least(0),
-        no_effect=NO_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -124,7 +124,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Lower bound of that time where a group sets it.",
         at_least(0),
-        no_effect=NO_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.consumer.max.assignment.interval.ms",
@@ -132,7 +132,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Upper bound of that time where a group sets it.",
         at_least(0),
-        no_effect=NO_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.consumer.max.size",
@@ -140,14 +140,13 @@ KEYS: tuple[ConfigKey, ...] = (
         "2147483647",
         "Most members of a consumer group.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.assignors",
         LIST,
         "uniform,range",
         "Server-side assignors, the default one first.",
-        no_effect=NO_GROUPS,
+        group_assignors,
     ),
     key(
         "group.consumer.migration.policy",
@@ -155,7 +154,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "bidirectional",
         "Which way groups may change between the classic and the consumer protocol.",
         one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", any_case=True),
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.consumer.regex.refresh.interval.ms",
@@ -163,7 +161,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "600000",
         "How often regular-expression subscriptions are resolved again.",
         at_least(10_000),
-        no_effect=NO_GROUPS,
         internal=True,
     ),
     key("offset.metadata.max.bytes", INT, "4096", "Largest metadata text of a committed offset."),

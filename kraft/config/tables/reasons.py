@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ALWAYS_CLEAN = "a clean stop always hands over leaderships first"
+ASSIGNS_AT_ONCE = "this release computes an assignment with the heartbeat that requires it"
 AT_ONCE = "a folder that fails is taken offline at once"
 DEFAULT_LEVELS = "each codec works at its default level"
 EARLY = "the inter-broker and controller listeners always accept from the start"
@@ -13,7 +14,6 @@ JVM = "a setting of the Java virtual machine"
 NEWEST_PROTOCOL = "the newest of ssl.enabled.protocols is used"
 NO_AUTHORIZER = "this release allows every operation and must not pretend otherwise"
 NO_CORDON = "this release cannot cordon a folder"
-NO_GROUPS = "this release serves classic groups only, on the one event loop, and writes their records at once"
 NO_IDLE_EVENTS = "no-op events are written only when a leader must prove progress"
 NO_LINGER = "events are written at once and share syncs"
 NO_PREALLOCATION = "files grow as they are written"
@@ -31,6 +31,7 @@ NO_TWO_PHASE_COMMIT = "this release takes no part in two-phase commit with other
 ONE_CLIENT = "request.timeout.ms bounds every request between nodes"
 ONE_FETCHER = "one fetcher per leader pipelines all its partitions"
 ONE_LOOP = "one event loop per process replaces thread pools; run more brokers to use more cores"
+ONE_LOOP_FOR_GROUPS = "groups are served on the one event loop, and their records are written at once"
 ONE_POOL = "one bounded pool of threads serves all folders"
 OWN_BOUNDS = "each connection has its own limits, and all share one memory budget"
 OWN_METRICS = "metrics are cumulative and are sampled by their reader"

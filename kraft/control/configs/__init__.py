@@ -1,1 +1,1 @@
-"""Pure: decisions about configurations of topics and brokers."""
+"""Pure: decisions about configurations of topics, brokers and groups."""

@@ -1,19 +1,31 @@
-"""IncrementalAlterConfigs of topics and brokers.
+"""IncrementalAlterConfigs of topics, brokers and groups.
 
 Invariants: each resource succeeds or fails alone. First the resulting configuration is checked, and then whether the
-resource exists. A resource that a request names twice fails and is answered twice. An invalid setting is an
-INVALID_REQUEST for a broker, an INVALID_CONFIG for a topic. A change of min.insync.replicas clears the ELR that was
-built under the old value. min.insync.replicas is always set for the cluster and is never set for a single broker.
+resource exists; a group need not exist. A resource that a request names twice fails and is answered twice. An invalid
+setting is an INVALID_REQUEST for a broker, an INVALID_CONFIG for a topic or a group. A change of min.insync.replicas
+clears the ELR that was built under the old value. min.insync.replicas is always set for the cluster and is never set
+for a single broker.
 Source: IncrementalAlterConfigsRequest, KIP-339, KIP-966, Kafka's ConfigurationControlManager.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kraft.config import ConfigError, KeyType, broker_key, topic_key, validate_broker_config, validate_topic_configs
+from kraft.config import (
+    ConfigError,
+    ConfigKey,
+    KeyType,
+    broker_key,
+    group_key,
+    topic_key,
+    validate_broker_config,
+    validate_group_configs,
+    validate_topic_configs,
+)
 from kraft.control.commands import AdminRequest
 from kraft.control.configs.refusal import config_refusal
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, TOO_LARGE, Context, Decision
@@ -27,11 +39,20 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 """Kafka's operation codes of IncrementalAlterConfigs."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
-HAVE_CONFIGS = "Topics and brokers have configurations here."
+HAVE_CONFIGS = "Topics, brokers and groups have configurations here."
 BROKER_ID_DIGITS_MAX = 10
 """Maximum digits of a broker id, a 32-bit number. Python refuses to parse very long numbers."""
 
 Values = Mapping[str, str]
+
+_LOOK_UP: Mapping[ConfigResourceType, Callable[[str], ConfigKey]] = MappingProxyType(
+    {
+        ConfigResourceType.TOPIC: topic_key,
+        ConfigResourceType.BROKER: broker_key,
+        ConfigResourceType.GROUP: group_key,
+    }
+)
+"""Type of resource → the function that returns the definition of one of its keys."""
 
 
 class _Resource(NamedTuple):
@@ -105,6 +126,12 @@ def _refuse_resource(context: Context, command: AdminRequest, resource: _Resourc
             return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed. Name a topic.")
         problem = topic_name_problem(resource.name)
         return None if problem is None else Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if resource.type == ConfigResourceType.GROUP:
+        if not context.authorize(command.requester, "ALTER_CONFIGS", "GROUP", resource.name):
+            return Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+        if resource.name == "":
+            return Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed. Name a group.")
+        return None
     if not context.authorize(command.requester, "ALTER_CONFIGS", "CLUSTER", "kafka-cluster"):
         return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if resource.type != ConfigResourceType.BROKER:
@@ -124,7 +151,7 @@ def _refuse_absent(image: MetadataImage, resource: _Resource) -> Refusal | None:
         if resource.name in image.topics:
             return None
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
-    if resource.name == "":
+    if resource.type == ConfigResourceType.GROUP or resource.name == "":
         return None
     node_id = int(resource.name) if len(resource.name) <= BROKER_ID_DIGITS_MAX else None
     known = str(node_id) == resource.name and (node_id in image.brokers or node_id in image.controllers)
@@ -161,7 +188,7 @@ def _changed_list(
     """Return the list after APPEND (no duplicates) or SUBTRACT, or why the operation is rejected. If the key is not
     set, the operation applies to the key's default."""
     try:
-        key = topic_key(name) if resource_type is ConfigResourceType.TOPIC else broker_key(name)
+        key = _LOOK_UP[resource_type](name)
     except ConfigError as problem:
         return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
     if key.type is not KeyType.LIST:
@@ -182,17 +209,22 @@ def _refuse_values(
     image: MetadataImage, context: Context, resource: _Resource, now: Values, afterwards: Values
 ) -> Refusal | None:
     """Return why these values are invalid, or None."""
-    of_topic = resource.type == ConfigResourceType.TOPIC
+    resource_type = ConfigResourceType(resource.type)
     try:
-        if of_topic:
-            validate_topic_configs(afterwards, image.broker_configs(context.config.node_id), context.config)
+        dynamic = image.broker_configs(context.config.node_id)
+        if resource_type is ConfigResourceType.TOPIC:
+            validate_topic_configs(afterwards, dynamic, context.config)
+            return None
+        if resource_type is ConfigResourceType.GROUP:
+            validate_group_configs(afterwards, context.config.overlay(dynamic))
             return None
         for key, value in afterwards.items():
             if now.get(key) != value:
                 validate_broker_config(key, value, per_broker=resource.name != "")
     except ConfigError as problem:
-        code = ErrorCode.INVALID_CONFIG if of_topic else ErrorCode.INVALID_REQUEST
-        return Refusal(code, config_refusal(problem, afterwards, of_topic=of_topic))
+        of_broker = resource_type is ConfigResourceType.BROKER
+        code = ErrorCode.INVALID_REQUEST if of_broker else ErrorCode.INVALID_CONFIG
+        return Refusal(code, config_refusal(problem, afterwards, resource_type))
     return _refuse_min_insync_replicas(resource, now, afterwards)
 
 

@@ -245,7 +245,7 @@ def _valid_configs(image: MetadataImage, context: Context, topic: Any) -> dict[s
     try:
         validate_topic_configs(values, image.broker_configs(context.config.node_id), context.config)
     except ConfigError as problem:
-        return Refusal(ErrorCode.INVALID_CONFIG, config_refusal(problem, values, of_topic=True))
+        return Refusal(ErrorCode.INVALID_CONFIG, config_refusal(problem, values, ConfigResourceType.TOPIC))
     return dict(sorted(values.items()))
 
 

@@ -38,7 +38,6 @@ REFUSED: list[tuple[ApiKey, dict[str, Any], str]] = [
     (ApiKey.DELETE_ACLS, {"filters": [FILTER]}, "ACLs"),
     (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, "SASL"),
     (ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0a\0b"}, "SASL"),
-    (ApiKey.CONSUMER_GROUP_HEARTBEAT, {"group_id": "g", "member_id": "m"}, "KIP-848"),
 ]
 
 
@@ -80,13 +79,6 @@ def test_a_sasl_token_on_a_plaintext_listener_gets_illegal_sasl_state(version: i
     answer = BrokerHarness().ask(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=b"\0a\0b")
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert "SASL" in answer.error_message
-
-
-@pytest.mark.parametrize("version", range(2))
-def test_a_consumer_group_heartbeat_gets_unsupported_version(version: int) -> None:
-    answer = BrokerHarness().ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, group_id="g", member_id="m")
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "group.protocol=classic" in answer.error_message
 
 
 @pytest.mark.parametrize(("key", "fields", "missing"), REFUSED, ids=lambda value: getattr(value, "name", ""))

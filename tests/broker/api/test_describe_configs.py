@@ -8,7 +8,7 @@ import pytest
 
 from kraft.broker.serving.config_entries import ConfigOrigin
 from kraft.broker.serving.gates import CLUSTER, Operation
-from kraft.config import BROKER_KEYS, TOPIC_KEYS, KeyType
+from kraft.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, KeyType
 from kraft.image import ConfigResourceType, MetadataImage, events
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -71,6 +71,29 @@ def test_the_synonyms_of_a_config_list_every_layer_that_sets_it_in_order_of_prec
         ("log.retention.hours", "168", ConfigOrigin.DEFAULT),
     ]
     assert describe(harness, TOPIC, "orders").configs[0].synonyms == ()
+
+
+def test_every_group_key_is_described_with_its_layers_although_the_group_does_not_exist() -> None:
+    group = ConfigResourceType.GROUP
+    image = image_of(
+        *three_brokers(),
+        events.Config(group, "billing", "consumer.session.timeout.ms", "50000"),
+        events.Config(group, "billing", "of.another.release", "x"),
+    )
+    harness = BrokerHarness(image, properties={"group.consumer.heartbeat.interval.ms": "6000"})
+    told = by_name(describe(harness, group, "billing", include_synonyms=True))
+    assert set(told) == {*GROUP_KEYS, "of.another.release"}
+    assert [(s.name, s.value, s.source) for s in told["consumer.session.timeout.ms"].synonyms] == [
+        ("consumer.session.timeout.ms", "50000", ConfigOrigin.GROUP),
+        ("group.consumer.session.timeout.ms", "45000", ConfigOrigin.DEFAULT),
+    ]
+    interval = told["consumer.heartbeat.interval.ms"]
+    assert (interval.value, interval.config_source) == ("6000", ConfigOrigin.STATIC_BROKER)
+    isolation = told["share.isolation.level"]
+    assert (isolation.value, isolation.config_source) == ("read_uncommitted", ConfigOrigin.DEFAULT)
+    assert told["of.another.release"].is_sensitive
+    assert not any(config.read_only for config in told.values())
+    assert by_name(describe(harness, group, "other"))["consumer.session.timeout.ms"].value == "45000"
 
 
 def test_log_retention_hours_set_only_in_the_file_is_not_a_synonym_of_retention_ms(image: MetadataImage) -> None:
