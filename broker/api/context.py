@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+    from kraft.broker.coordinator.share_coordinators import ShareCoordinators
     from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
     from kraft.broker.coordinator.transactional_commits import TransactionalCommits
     from kraft.broker.logs.damaged_logs import DamagedLogs
@@ -75,6 +76,7 @@ class HandlerContext:
     # parts above the data plane: coordinators, controller, topic creation
     groups: GroupCoordinators
     transactions: TransactionCoordinators
+    share_coordinators: ShareCoordinators
     marker_writer: MarkerWriter
     transactional_commits: TransactionalCommits
     metadata_topic: MetadataTopic

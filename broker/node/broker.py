@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+    from kraft.broker.coordinator.share_coordinators import ShareCoordinators
+    from kraft.broker.coordinator.share_persister import SharePersister
     from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
     from kraft.broker.node.dispatch import Dispatcher
     from kraft.broker.node.lifecycle import BrokerLifecycle
@@ -54,6 +56,8 @@ class Broker:
     marker_writer: MarkerWriter
     transactions: TransactionCoordinators
     enrolment: PartitionEnrolment
+    share_coordinators: ShareCoordinators
+    share_persister: SharePersister
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ def _context(
         write_log_starts_of=replicas.checkpoints.write_log_starts_of,
         groups=broker.groups,
         transactions=broker.transactions,
+        share_coordinators=broker.share_coordinators,
         marker_writer=broker.marker_writer,
         transactional_commits=TransactionalCommits(
             replicas.loop, broker.groups, broker.enrolment.ask, _verifies_transactions(broker)

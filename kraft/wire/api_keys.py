@@ -282,6 +282,11 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     (ApiKey.ADD_RAFT_VOTER, 0, 0),
     (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
+    (ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),
+    (ApiKey.READ_SHARE_GROUP_STATE, 0, 0),
+    (ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1),
+    (ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
+    (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1),
 )
 """The APIs that a broker's listener answers."""
 

@@ -247,6 +247,7 @@ class BrokerHarness:
             write_log_starts_of=absent,
             groups=self.groups,
             transactions=self.transactions,
+            share_coordinators=absent,
             marker_writer=self.marker_writer,
             transactional_commits=absent,
             metadata_topic=broker.metadata_topic,

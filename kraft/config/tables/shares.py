@@ -226,7 +226,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5242880",
         "Bytes per read while share state is loaded.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.write.timeout.ms",
@@ -234,7 +233,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "How long a write of share state may take.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.snapshot.update.records.per.snapshot",
@@ -242,7 +240,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "500",
         "Updates after which a share partition's whole state is written.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.cold.partition.snapshot.interval.ms",
@@ -250,7 +247,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "300000",
         "How often the state of quiet share partitions is written whole.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
         internal=True,
     ),
     key(
@@ -259,7 +255,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "50",
         "Partitions of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.replication.factor",
@@ -267,7 +262,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "3",
         "Replicas of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.min.isr",
@@ -275,7 +269,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2",
         "min.insync.replicas of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.segment.bytes",
@@ -283,14 +276,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "104857600",
         "Segment size of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.compression.codec",
         INT,
         "0",
         "Codec of the share state topic.",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.prune.interval.ms",
@@ -298,7 +289,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "300000",
         "How often old records of the share state topic are deleted.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
         internal=True,
     ),
     key(
