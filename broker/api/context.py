@@ -17,6 +17,7 @@ from kraft.wire.server import Request
 
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+    from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
@@ -77,6 +78,7 @@ class HandlerContext:
     groups: GroupCoordinators
     transactions: TransactionCoordinators
     share_coordinators: ShareCoordinators
+    shares: LedSharePartitions
     marker_writer: MarkerWriter
     transactional_commits: TransactionalCommits
     metadata_topic: MetadataTopic

@@ -22,6 +22,7 @@ from kraft.seam import DiskError, Seam
 
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+    from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
     from kraft.broker.coordinator.auto_topics import AutoTopicCreation
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
@@ -58,6 +59,7 @@ class Broker:
     enrolment: PartitionEnrolment
     share_coordinators: ShareCoordinators
     share_persister: SharePersister
+    shares: LedSharePartitions
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
 from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 from kraft.broker.coordinator.broker_connections import BrokerConnections
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
@@ -27,6 +28,7 @@ from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts
 from kraft.broker.coordinator.share_coordinators import ShareCoordinators
+from kraft.broker.coordinator.share_group_settings import ShareGroupSettingsLookup
 from kraft.broker.coordinator.share_persister import SharePersister
 from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
 from kraft.broker.following.leader_dialer import LeaderDialer
@@ -182,6 +184,13 @@ class BrokerNode:
             send=partial(self._share_states.send, timeout_ms=timeout_ms),
             ask_here=broker.share_coordinators.submit,
             create_topic=lambda name: broker.auto_topics.create(self._own_session(), [name]),
+        )
+        broker.shares = LedSharePartitions(
+            replicas.loop,
+            broker.share_persister,
+            ShareGroupSettingsLookup(broker.dynamic_configs, newest_image).of,
+            replicas.woken,
+            sessions_max=config.integer("group.share.max.share.sessions"),
         )
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)

@@ -64,6 +64,7 @@ def make_dispatcher(
         log_limit=broker.log_limit,
         limits=limits,
     )
+    dispatcher.connection_closed = broker.shares.connection_closed
     if faults is not None:
         named = partial(request_partitions, newest_image, broker.replicas.fetch_sessions)
         dispatcher.entry = faults.wrap(dispatcher.handle, named)
@@ -94,6 +95,7 @@ def _context(
         groups=broker.groups,
         transactions=broker.transactions,
         share_coordinators=broker.share_coordinators,
+        shares=broker.shares,
         marker_writer=broker.marker_writer,
         transactional_commits=TransactionalCommits(
             replicas.loop, broker.groups, broker.enrolment.ask, _verifies_transactions(broker)

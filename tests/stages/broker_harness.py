@@ -248,6 +248,7 @@ class BrokerHarness:
             groups=self.groups,
             transactions=self.transactions,
             share_coordinators=absent,
+            shares=absent,
             marker_writer=self.marker_writer,
             transactional_commits=absent,
             metadata_topic=broker.metadata_topic,

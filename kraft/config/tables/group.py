@@ -71,7 +71,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How long a delivered record is locked for its member.",
         at_least(1000),
         broker="group.share.record.lock.duration.ms",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.delivery.count.limit",
@@ -80,7 +79,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How often a record is delivered before it is archived.",
         at_least(2),
         broker="group.share.delivery.count.limit",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.partition.max.record.locks",
@@ -89,7 +87,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most records locked in one partition of the group.",
         at_least(100),
         broker="group.share.partition.max.record.locks",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.auto.offset.reset",
@@ -97,7 +94,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "latest",
         "Where a share group begins to read a partition.",
         share_offset_reset,
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.isolation.level",
@@ -105,14 +101,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "read_uncommitted",
         "Whether a share group reads records of open and aborted transactions.",
         one_of("read_committed", "read_uncommitted"),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.renew.acknowledge.enable",
         BOOLEAN,
-        "false",
+        "true",
         "Whether members of a share group may renew the lock of a record.",
-        no_effect=NO_SHARE_GROUPS,
     ),
 )
 

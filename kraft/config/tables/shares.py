@@ -104,7 +104,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2000",
         "Most share sessions of this broker.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.delivery.count.limit",
@@ -112,7 +111,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5",
         "How often a record is delivered before it is archived.",
         between(2, 10),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.delivery.count.limit",
@@ -120,7 +118,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2",
         "Lower bound of that count where a group sets it.",
         between(2, 5),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.delivery.count.limit",
@@ -128,7 +125,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "10",
         "Upper bound of that count where a group sets it.",
         between(5, 25),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.record.lock.duration.ms",
@@ -136,7 +132,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "30000",
         "How long a delivered record is locked for its member.",
         between(1000, 3_600_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.record.lock.duration.ms",
@@ -144,7 +139,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Lower bound of that time where a group sets it.",
         between(1000, 30_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.record.lock.duration.ms",
@@ -152,7 +146,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "60000",
         "Upper bound of that time where a group sets it.",
         between(30_000, 3_600_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.partition.max.record.locks",
@@ -160,7 +153,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2000",
         "Most records locked in one partition of a group.",
         between(100, 10_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.partition.max.record.locks",
@@ -168,7 +160,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "100",
         "Lower bound of that count where a group sets it.",
         between(100, 2000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.partition.max.record.locks",
@@ -176,7 +167,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "4000",
         "Upper bound of that count where a group sets it.",
         between(2000, 10_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.initialize.retry.interval.ms",
