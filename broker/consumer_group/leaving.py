@@ -14,6 +14,7 @@ from kraft.broker.consumer_group.memory import GroupMemory
 from kraft.broker.consumer_group.records import (
     NOTHING_HELD,
     ConsumerGroupKey,
+    ConsumerKey,
     ConsumerLogEntry,
     ConsumerMemberKey,
     CurrentMemberKey,
@@ -62,7 +63,7 @@ def fence(draft: Draft, member_id: str, topics: Topics, memory: GroupMemory) -> 
 
 def removal(group_id: str, group: ConsumerGroup) -> list[ConsumerLogEntry]:
     """Return the entries that remove a group with all that it has, in Kafka's order."""
-    keys = (
+    keys: tuple[ConsumerKey, ...] = (
         *(CurrentMemberKey(group_id, member_id) for member_id in sorted(group.current)),
         *(TargetMemberKey(group_id, member_id) for member_id in sorted(group.targets)),
         TargetEpochKey(group_id),

@@ -23,6 +23,7 @@ from kraft.wire.primitives import (
     compact_array_count,
     compact_byte_string,
     compact_string,
+    read_bytes,
     read_compact_array_count,
     read_compact_byte_string,
     read_compact_string,
@@ -56,6 +57,9 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2
     """The member waits for partitions that other members still hold."""
     UNKNOWN = 127
+
+
+MEMBER_STATES: Mapping[int, MemberState] = MappingProxyType({state.value: state for state in MemberState})
 
 
 class ConsumerGroupKey(NamedTuple):
@@ -295,15 +299,7 @@ class _ValueReader:
         self.position = len(_VERSION)
 
     def value(self, kind: int) -> ConsumerValue:
-        read: dict[int, Callable[[], ConsumerValue]] = {
-            3: self._group,
-            5: self._member,
-            6: self._target_epoch,
-            7: self._target,
-            8: self._current,
-            16: self._regex,
-        }
-        found = read[kind]()
+        found = VALUE_READERS[kind](self)
         if self.position != len(self.data):
             raise WireError(f"{len(self.data) - self.position} unexpected bytes at the end of a record of a group")
         return found
@@ -353,8 +349,7 @@ class _ValueReader:
     def _current(self) -> CurrentMemberValue:
         epoch, previous_epoch, state = _EPOCHS_AND_STATE.unpack_from(self.data, self.position)
         self.position += _EPOCHS_AND_STATE.size
-        known = state in MemberState.__members__.values()
-        found = MemberState(state) if known else MemberState.UNKNOWN
+        found = MEMBER_STATES.get(state, MemberState.UNKNOWN)
         assigned, revoking = self._held(epoch), self._held(epoch)
         self._skip_tags()
         return CurrentMemberValue(epoch, previous_epoch, found, assigned, revoking)
@@ -371,10 +366,8 @@ class _ValueReader:
         return held or NOTHING_HELD
 
     def _topic(self) -> tuple[UUID, list[int]]:
-        end = self.position + _UUID_BYTES
-        topic_id = UUID(bytes=bytes(self.data[self.position : end]))
-        self.position = end
-        return topic_id, self._int32s()
+        raw, self.position = read_bytes(self.data, self.position, _UUID_BYTES)
+        return UUID(bytes=raw), self._int32s()
 
     @staticmethod
     def int32s_of(field: memoryview) -> list[int]:
@@ -431,3 +424,16 @@ class _ValueReader:
 
     def _skip_tags(self) -> None:
         self.position = skip_tagged_fields(self.data, self.position, len(self.data))
+
+
+VALUE_READERS: Mapping[int, Callable[[_ValueReader], ConsumerValue]] = MappingProxyType(
+    {
+        3: _ValueReader._group,
+        5: _ValueReader._member,
+        6: _ValueReader._target_epoch,
+        7: _ValueReader._target,
+        8: _ValueReader._current,
+        16: _ValueReader._regex,
+    }
+)
+"""Type number of a record → the method that reads its value."""

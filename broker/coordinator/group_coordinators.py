@@ -34,6 +34,7 @@ from kraft.broker.group.requests import (
     TopicsGoneRequest,
 )
 from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupCounts, GroupSettings
+from kraft.image.topics import TopicsImage
 from kraft.seam.measures import Histogram
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records.compression import Compression
@@ -86,6 +87,9 @@ class GroupCoordinators:
             removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
             settings_of=settings_of,
         )
+        self._topics = TopicsImage()
+        """The topics as consumer groups know them: those of the newest image in which a topic was created, deleted or
+        grown. Other changes of topics are of no interest to groups."""
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self.counts = GroupCounts()
         self.load_ms = Histogram()
@@ -188,12 +192,14 @@ class GroupCoordinators:
 
     def metadata_loaded(self, image: MetadataImage) -> None:
         """Start coordinating every partition that this broker leads in the first image."""
+        self._topics = image.topics
         self._shards.metadata_loaded(image)
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
         """Begin and close shards as a newer image requires. The broker has already applied the roles of that image."""
         self._shards.metadata_published(new, delta)
-        if delta.topics or delta.deleted_topics:
+        if has_other_partitions(self._topics, new.topics, delta):
+            self._topics = new.topics
             for shard in self._shards.by_partition.values():
                 if shard.machine is not None:
                     shard.machine.topics_changed(new.topics)
@@ -208,7 +214,7 @@ class GroupCoordinators:
 
     def _make_machine(self, state: DurableState, end_offset: int) -> GroupCoordinator:
         machine = GroupCoordinator(self.settings, state, end_offset, self.counts)
-        machine.topics_changed(self._newest_image().topics)
+        machine.topics_changed(self._topics)
         return machine
 
     def _shard_loaded(self, shard: GroupShard) -> None:
@@ -260,6 +266,17 @@ class GroupCoordinators:
             if gone:
                 shard.submit(TopicsGoneRequest(group, gone), _no_reply)
                 self._loop.request_pass()
+
+
+def has_other_partitions(old: TopicsImage, new: TopicsImage, delta: ImageDelta) -> bool:
+    """Return whether a topic was created, deleted or grown between these two values."""
+    if delta.deleted_topics:
+        return True
+    for topic_id in delta.topics:
+        before, after = old.get_by_id(topic_id), new.get_by_id(topic_id)
+        if before is None or after is None or before.partition_count != after.partition_count:
+            return True
+    return False
 
 
 async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:

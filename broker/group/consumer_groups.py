@@ -115,23 +115,22 @@ def write_draft(draft: Draft, call: CoordinatorCall) -> None:
 
 
 def set_member_timers(shard: Shard, member_id: str, before: ConsumerGroup, draft: Draft, call: CoordinatorCall) -> None:
-    """Set the timers of a member that has sent a heartbeat or joined; cancel them if it is gone."""
+    """Set the timers of a member that has sent a heartbeat or joined.
+
+    Timers that no longer apply are not cancelled, because the records of the operation may not be written. They find
+    that they do not apply when they fire."""
     session = ConsumerTimer(ConsumerTimerKind.SESSION, draft.group_id, member_id)
     revocation = ConsumerTimer(ConsumerTimerKind.REVOCATION, draft.group_id, member_id)
     now_ms = call.now.monotonic_ms
     member = draft.group.members.get(member_id)
     if member is None:
-        for kind in ConsumerTimerKind:
-            shard.timers.cancel(ConsumerTimer(kind, draft.group_id, member_id))
         return
     timeout_ms = session_timeout_ms(member, shard.settings.settings_of(draft.group_id))
     shard.timers.set(session, now_ms + timeout_ms)
     current = draft.group.assignment_of(member_id)
-    if current is not before.current.get(member_id):
-        if current.state is MemberState.UNREVOKED_PARTITIONS:
-            shard.timers.set(revocation, now_ms + member.rebalance_timeout_ms)
-        else:
-            shard.timers.cancel(revocation)
+    is_moved = current is not before.current.get(member_id)
+    if is_moved and current.state is MemberState.UNREVOKED_PARTITIONS:
+        shard.timers.set(revocation, now_ms + member.rebalance_timeout_ms)
     _continue_later(shard, draft.group_id, now_ms)
 
 
@@ -179,7 +178,7 @@ def consumer_timer_fired(shard: Shard, timer: ConsumerTimer, call: CoordinatorCa
 
 def _is_over(group: ConsumerGroup, timer: ConsumerTimer) -> bool:
     """Return whether the timer still applies to the member."""
-    if timer.kind is ConsumerTimerKind.SESSION:
+    if timer.kind is not ConsumerTimerKind.REVOCATION:
         return True
     return group.assignment_of(timer.member_id).state is MemberState.UNREVOKED_PARTITIONS
 

@@ -9,7 +9,7 @@ from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.reply_policy import api_name
 from tests.docs.kafka_apis import KAFKA_APIS, KafkaApi
 
-_WITHOUT_GROUP_CONFIGS = "configs of groups (KIP-848) and of client metrics (KIP-714): refused with INVALID_REQUEST"
+_WITHOUT_METRICS_CONFIGS = "configs of client metrics (KIP-714): refused with INVALID_REQUEST"
 _WITHOUT_SASL = "SASL, listeners are PLAINTEXT or SSL: refused with ILLEGAL_SASL_STATE"
 _WITHOUT_ACLS = "authorisation, every request is allowed: refused with SECURITY_DISABLED"
 _PARTS_MISSING = {
@@ -19,10 +19,9 @@ _PARTS_MISSING = {
     ApiKey.DESCRIBE_ACLS: _WITHOUT_ACLS,
     ApiKey.CREATE_ACLS: _WITHOUT_ACLS,
     ApiKey.DELETE_ACLS: _WITHOUT_ACLS,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "the consumer protocol of KIP-848: refused with UNSUPPORTED_VERSION",
-    ApiKey.DESCRIBE_CONFIGS: "configs of groups (KIP-848) and of client metrics (KIP-714): there are none",
-    ApiKey.ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
+    ApiKey.DESCRIBE_CONFIGS: "configs of client metrics (KIP-714): there are none",
+    ApiKey.ALTER_CONFIGS: _WITHOUT_METRICS_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _WITHOUT_METRICS_CONFIGS,
 }
 """Parts that are missing in the API versions that are served."""
 
@@ -41,7 +40,6 @@ _REASONS = {
     "SASL: listeners are PLAINTEXT or SSL": (50, 51),
     "delegation tokens": (38, 39, 40, 41),
     "client quotas": (48, 49),
-    "the consumer group protocol of KIP-848": (69,),
     "client telemetry": (71, 72),
     "share groups": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "streams groups (new in 4.2)": (88, 89),

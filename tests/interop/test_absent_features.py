@@ -36,18 +36,6 @@ def cluster() -> Iterator[LocalCluster]:
         yield started
 
 
-def test_a_consumer_with_group_protocol_consumer_gets_an_error(cluster: LocalCluster) -> None:
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "new", "group.protocol": "consumer"}
-    consumer = confluent_kafka.Consumer(settings)
-    consumer.subscribe(["orders"])
-    message = consumer.poll(SECONDS_MAX)
-    error = None if message is None else message.error()
-    consumer.close()
-    assert error is not None
-    assert error.fatal() or error.code() == confluent_kafka.KafkaError._FATAL
-    assert "API version not supported" in error.str()
-
-
 def test_acl_requests_are_refused_as_by_kafka_without_an_authorizer(cluster: LocalCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     allow = (AclOperation.READ, AclPermissionType.ALLOW)

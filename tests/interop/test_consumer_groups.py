@@ -32,7 +32,7 @@ from tests.stages.started_clusters import LocalCluster, running
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 KILLS = 2
-SESSION_MS = 3_000
+SESSION_MS = 6_000
 SETTINGS = (
     "group.min.session.timeout.ms=1000",
     "group.consumer.min.session.timeout.ms=1000",

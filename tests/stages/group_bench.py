@@ -107,7 +107,7 @@ class Bench:
         self.now_ms = 1_000
         self.waiting: list[tuple[int, After]] = []
         self.drawn = 0
-        self.machine = GroupCoordinator(self.settings, EMPTY_STATE, 0)
+        self.machine = self.load()
 
     @property
     def now(self) -> Now:
@@ -235,8 +235,12 @@ class Bench:
         get an error."""
         self.take(self.machine.unload(self.now))
         self.lose(ErrorCode.NOT_COORDINATOR)
-        self.machine = GroupCoordinator(self.settings, replay(EMPTY_STATE, self.log), len(self.log))
+        self.machine = self.load()
         self.take(self.machine.begin(self.now))
+
+    def load(self) -> GroupCoordinator:
+        """Return a coordinator with the state of the log."""
+        return GroupCoordinator(self.settings, replay(EMPTY_STATE, self.log), len(self.log))
 
     def take(self, step: CoordinatorStep) -> None:
         """Carry out the effects of a step in order, as a driver does."""

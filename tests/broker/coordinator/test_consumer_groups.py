@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from kraft.broker.coordinator.group_coordinators import has_other_partitions
+from kraft.image import ImageDelta, events, replay
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.coordinator.consumer import LEAVES_FOR_A_WHILE, ConsumerMember
 from tests.broker.coordinator.member import WITH_TOPIC_IDS, Member
 from tests.stages.admin_requests import altered, feature_update
+from tests.stages.images import ORDERS, image_of, orders, three_brokers
 
 GROUP, SET = 32, 0
 RUNTIME = "group-coordinator-metrics"
@@ -116,6 +120,25 @@ def test_members_get_the_partitions_of_a_topic_that_is_created_or_grown_later(ru
         await consumer.settle(7)
 
     run(test)
+
+
+def test_shards_get_the_topics_of_an_image_only_if_a_topic_was_created_deleted_or_grown() -> None:
+    before = image_of(*three_brokers(), *orders())
+    users, new_id = UUID(int=5), UUID(int=6)
+    partition = events.Partition(ORDERS, 3, (1, 2, 3), (1, 2, 3), leader=1, leader_epoch=1)
+    first = events.Partition(users, 0, (1, 2, 3), (1, 2, 3), leader=1, leader_epoch=1)
+    again = events.Partition(new_id, 0, (1, 2, 3), (1, 2, 3), leader=1, leader_epoch=1)
+    for changes, expected in (
+        ([events.PartitionChange(ORDERS, 0, isr=(1,))], False),
+        ([events.Config(2, "orders", "retention.ms", "1")], False),
+        ([partition], True),
+        ([events.Topic("users", users), first], True),
+        ([events.RemoveTopic(ORDERS)], True),
+        ([events.RemoveTopic(ORDERS), events.Topic("orders", new_id), again], True),
+    ):
+        after = replay(before, changes, 200, 1)
+        delta = ImageDelta.between(before, after)
+        assert has_other_partitions(before.topics, after.topics, delta) is expected, changes
 
 
 def test_offsets_are_committed_and_fetched_with_the_members_epoch_and_topic_ids(run: Any) -> None:

@@ -1,0 +1,122 @@
+"""Subscriptions by regular expression: when the topics are matched, and when they are matched again."""
+
+from __future__ import annotations
+
+from kraft.broker.consumer_group.records import RegexValue
+from kraft.broker.consumer_group.resolving import NAMES_PER_STEP
+from kraft.broker.consumer_group.subscriptions import subscribed_topics
+from kraft.wire.error_codes import ErrorCode
+from tests.stages.consumer_bench import ConsumerBench
+
+TEN_MINUTES_MS = 600_000
+
+
+def resolved(bench: ConsumerBench, regex: str) -> tuple[str, ...]:
+    return bench.consumers.regexes[regex].topics
+
+
+def test_the_first_reply_has_the_partitions_of_all_matching_topics() -> None:
+    bench = ConsumerBench({"a1": 1, "a2": 2, "b": 3})
+    reply = bench.enter("m", subscribed_regex="a.*")
+    assert {topic_id.int: set(found) for topic_id, found in reply.assignment.items()} == {1: {0}, 2: {0, 1}}
+    assert bench.consumers.regexes["a.*"] == RegexValue(("a1", "a2"), 0, bench.now.wall_ms)
+
+
+def test_an_invalid_expression_is_refused_with_the_reason() -> None:
+    bench = ConsumerBench()
+    reply = bench.enter("m", subscribed_regex="a(")
+    assert reply.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert reply.message
+    assert not bench.log
+
+
+def test_an_expression_and_names_add_up() -> None:
+    bench = ConsumerBench({"a1": 1, "a2": 2, "b": 3})
+    bench.enter("m", "b", subscribed_regex="a.*")
+    assert subscribed_topics(bench.consumers) == {"a1", "a2", "b"}
+
+
+def test_new_topics_are_matched_after_ten_seconds() -> None:
+    bench = ConsumerBench({"a1": 1})
+    bench.enter("m", subscribed_regex="a.*")
+    bench.beat("m", 1)
+    bench.set_topic("a2", 2)
+    bench.sleep(9_999)
+    assert bench.beat("m", 1).epoch == 1
+    bench.sleep(1)
+    assert bench.beat("m", 1).epoch == 2
+    assert resolved(bench, "a.*") == ("a1", "a2")
+
+
+def test_topics_are_matched_again_after_the_refresh_interval() -> None:
+    bench = ConsumerBench({"a1": 1})
+    bench.enter("m", subscribed_regex="a.*")
+    bench.beat("m", 1)
+    first, scans = bench.consumers.regexes["a.*"], bench.topics.scans
+    for _ in range(TEN_MINUTES_MS // 30_000 - 1):
+        bench.sleep(30_000)
+        bench.beat("m", 1)
+    assert bench.topics.scans == scans
+    bench.sleep(30_000)
+    bench.beat("m", 1)
+    assert bench.topics.scans == scans + 1
+    assert bench.consumers.regexes["a.*"] == first
+
+
+def test_an_expression_that_nobody_uses_is_forgotten() -> None:
+    bench = ConsumerBench({"a": 1, "b": 1})
+    bench.enter("one", subscribed_regex="a")
+    bench.enter("two", subscribed_regex="a")
+    bench.beat("one", 1, subscribed_regex="b")
+    assert set(bench.consumers.regexes) == {"a", "b"}
+    bench.beat("two", -1)
+    assert set(bench.consumers.regexes) == {"b"}
+    bench.enter("one", "a", subscribed_regex="")
+    assert not bench.consumers.regexes
+
+
+def test_a_long_search_goes_on_between_requests() -> None:
+    names = {f"a{number:04}": 1 for number in range(2 * NAMES_PER_STEP + 10)}
+    bench = ConsumerBench(names)
+    assert bench.enter("m", subscribed_regex="a.*").assignment == {}
+    assert not bench.consumers.regexes
+    bench.sleep(1)
+    assert not bench.consumers.regexes
+    bench.sleep(1)
+    assert len(resolved(bench, "a.*")) == len(names)
+    assert len(bench.beat("m", 1).assignment or ()) == len(names)
+
+
+def test_a_search_that_was_cut_off_by_a_move_begins_again() -> None:
+    names = {f"a{number:04}": 1 for number in range(NAMES_PER_STEP + 10)}
+    bench = ConsumerBench(names)
+    bench.enter("m", subscribed_regex="a.*")
+    bench.move()
+    bench.beat("m", 1)
+    bench.sleep(1)
+    assert len(resolved(bench, "a.*")) == len(names)
+
+
+def test_an_expression_is_resolved_again_when_its_record_was_not_written() -> None:
+    bench = ConsumerBench({"a": 1})
+    bench.enter("m", "b")
+    bench.refuses_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    bench.beat("m", 1, subscribed_regex="a")
+    bench.refuses_appends = None
+    assert bench.beat("m", 1, subscribed_regex="a").epoch == 2
+    assert resolved(bench, "a") == ("a",)
+
+
+def test_an_expression_of_a_broker_with_other_rules_matches_no_topic() -> None:
+    bench = ConsumerBench({"a": 1})
+    bench.enter("m", subscribed_regex="a")
+    for index, record in enumerate(bench.log):
+        key, value = record.key.replace(b"\0\1a", b"\0\1("), record.value
+        if key[:2] == b"\0\5" and value is not None:
+            value = value.replace(b"\1\2a", b"\1\2(")
+        bench.log[index] = record._replace(key=key, value=value)
+    bench.move_after_loss(len(bench.log))
+    bench.set_topic("(", 1)
+    assert bench.consumers.members["m"].subscribed_regex == "("
+    bench.sleep(10_000)
+    assert bench.beat("m", 1).error is ErrorCode.NONE
