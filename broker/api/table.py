@@ -65,6 +65,7 @@ from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_ep
 from kraft.broker.api.produce.handle_produce import ProduceHandler
 from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
 from kraft.broker.api.share_fetch.handle_share_fetch import handle_share_acknowledge, handle_share_fetch
+from kraft.broker.api.share_groups import handle_share_group_describe, handle_share_group_heartbeat
 from kraft.broker.api.share_state import handle_share_state
 from kraft.broker.api.transactions import handle_add_offsets_to_txn, handle_add_partitions_to_txn, handle_end_txn
 from kraft.broker.api.transactions_admin import handle_describe_transactions, handle_list_transactions
@@ -179,6 +180,8 @@ HANDLERS: Mapping[int, Callable[[HandlerParts], Handler]] = MappingProxyType(
         ApiKey.CONSUMER_GROUP_DESCRIBE: _with_context(handle_consumer_group_describe),
         ApiKey.LIST_CONFIG_RESOURCES: _with_context(handle_list_config_resources),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _with_context(handle_describe_topic_partitions),
+        ApiKey.SHARE_GROUP_HEARTBEAT: _with_context(handle_share_group_heartbeat),
+        ApiKey.SHARE_GROUP_DESCRIBE: _with_context(handle_share_group_describe),
         ApiKey.SHARE_FETCH: _with_context(handle_share_fetch),
         ApiKey.SHARE_ACKNOWLEDGE: _with_context(handle_share_acknowledge),
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: _with_context(handle_share_state),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kraft.broker.share_group.requests import ShareMembershipSettings
 from kraft.broker.share_partition.states import ShareLimits
 from kraft.config import NodeConfig, group_integer, group_value
 from kraft.image import ConfigResourceType
@@ -45,6 +46,17 @@ class ShareGroupSettingsLookup:
         if known is None or known[0] is not node or (overrides and known[1] is not overrides):
             known = self._known[name] = (node, overrides, share_group_settings(overrides, node))
         return known[2]
+
+
+def share_membership_settings(group: str, node: NodeConfig, image: MetadataImage) -> ShareMembershipSettings:
+    """Return the settings of a share group's members. `node` includes the dynamic broker settings."""
+    overrides = image.configs_of(ConfigResourceType.GROUP, group)
+    return ShareMembershipSettings(
+        session_timeout_ms=group_integer("share.session.timeout.ms", overrides, node),
+        heartbeat_interval_ms=group_integer("share.heartbeat.interval.ms", overrides, node),
+        members_max=node.integer("group.share.max.size"),
+        initialize_retry_ms=node.integer("group.share.initialize.retry.interval.ms"),
+    )
 
 
 def share_group_settings(overrides: Mapping[str, str], node: NodeConfig) -> ShareGroupSettings:

@@ -28,7 +28,7 @@ from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts
 from kraft.broker.coordinator.share_coordinators import ShareCoordinators
-from kraft.broker.coordinator.share_group_settings import ShareGroupSettingsLookup
+from kraft.broker.coordinator.share_group_settings import ShareGroupSettingsLookup, share_membership_settings
 from kraft.broker.coordinator.share_persister import SharePersister
 from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
 from kraft.broker.following.leader_dialer import LeaderDialer
@@ -156,7 +156,14 @@ class BrokerNode:
             replicas.budget.may_be_full,
         )
         settings_of = GroupSettingsLookup(broker.dynamic_configs, newest_image).of
-        broker.groups = GroupCoordinators(config, ports, newest_image, settings_of)
+        broker.groups = GroupCoordinators(
+            config,
+            ports,
+            newest_image,
+            settings_of,
+            lambda group: share_membership_settings(group, broker.dynamic_configs.node, newest_image()),
+            lambda request, ticket: broker.share_persister.ask(request, ticket),
+        )
         timeout_ms = config.integer("request.timeout.ms")
         broker.marker_writer = MarkerWriter(ports, broker.groups, replicas.locate, timeout_ms)
         dialer = LeaderDialer(config, seam.network, newest_image, shared.gates.memory)

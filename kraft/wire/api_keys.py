@@ -282,6 +282,8 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     (ApiKey.ADD_RAFT_VOTER, 0, 0),
     (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1, 1),
     (ApiKey.SHARE_FETCH, 1, 2),
     (ApiKey.SHARE_ACKNOWLEDGE, 1, 2),
     (ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),

@@ -30,6 +30,7 @@ from kraft.broker.api.share_fetch.share_sessions import (
     ShareSession,
     TopicIdPartition,
 )
+from kraft.broker.api.share_groups import serves_share_groups
 from kraft.broker.serving.gates import Operation, Resource, ResourceType
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
@@ -86,6 +87,8 @@ def _limits(context: HandlerContext, message: Any) -> ShareFetchLimits:
 
 def _refusal(context: HandlerContext, session: Session, member: ShareMember) -> ErrorCode:
     """Return why the client may not use the group; NONE if it may."""
+    if not serves_share_groups(context):
+        return ErrorCode.UNSUPPORTED_VERSION
     if not member.group or not member.member:
         return ErrorCode.INVALID_REQUEST
     allowed = context.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, member.group))

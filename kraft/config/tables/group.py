@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import ASSIGNS_AT_ONCE, NO_SHARE_GROUPS
+from kraft.config.tables.reasons import ASSIGNS_AT_ONCE
 from kraft.config.tables.row import BOOLEAN, INT, STRING, key
 from kraft.config.validators import at_least, one_of, share_offset_reset
 
@@ -44,7 +44,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How long a share group keeps a member that sends no heartbeat.",
         at_least(1),
         broker="group.share.session.timeout.ms",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.heartbeat.interval.ms",
@@ -53,7 +52,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How often the members of a share group send a heartbeat.",
         at_least(1),
         broker="group.share.heartbeat.interval.ms",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.assignment.interval.ms",
@@ -62,7 +60,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Shortest time between two assignments of a share group.",
         at_least(0),
         broker="group.share.assignment.interval.ms",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "share.record.lock.duration.ms",

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import NO_SHARE_GROUPS, NO_STREAMS_GROUPS
+from kraft.config.tables.reasons import (
+    ASSIGNS_AT_ONCE,
+    BY_SHARE_VERSION,
+    JAVA_CLASS,
+    NO_STREAMS_GROUPS,
+    ONE_LOOP_FOR_GROUPS,
+    ONE_SHARE_ASSIGNOR,
+)
 from kraft.config.tables.row import BOOLEAN, CLUSTER_WIDE, INT, LIST, SHORT, STRING, key
 from kraft.config.validators import at_least, between
 
@@ -13,7 +20,7 @@ KEYS: tuple[ConfigKey, ...] = (
         BOOLEAN,
         "false",
         "Whether share groups are served.",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=BY_SHARE_VERSION,
         internal=True,
     ),
     key(
@@ -22,7 +29,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "45000",
         "Session time-out of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.session.timeout.ms",
@@ -30,7 +36,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "45000",
         "Shortest session time-out of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.session.timeout.ms",
@@ -38,7 +43,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "60000",
         "Longest session time-out of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.heartbeat.interval.ms",
@@ -46,7 +50,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "Heartbeat interval of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.heartbeat.interval.ms",
@@ -54,7 +57,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "Shortest heartbeat interval of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.heartbeat.interval.ms",
@@ -62,7 +64,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Longest heartbeat interval of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.assignment.interval.ms",
@@ -70,7 +71,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1000",
         "Shortest time between two assignments of a share group.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -79,7 +80,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Lower bound of that time where a group sets it.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.share.max.assignment.interval.ms",
@@ -87,16 +88,17 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Upper bound of that time where a group sets it.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
-    key("group.share.assignors", LIST, "simple", "Server-side assignors of share groups.", no_effect=NO_SHARE_GROUPS),
+    key(
+        "group.share.assignors", LIST, "simple", "Server-side assignors of share groups.", no_effect=ONE_SHARE_ASSIGNOR
+    ),
     key(
         "group.share.max.size",
         INT,
         "200",
         "Most members of a share group.",
         between(1, 1000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.share.sessions",
@@ -174,7 +176,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "30000",
         "Wait before the state of a share partition is set up again after a failure.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
         internal=True,
     ),
     key(
@@ -182,7 +183,7 @@ KEYS: tuple[ConfigKey, ...] = (
         STRING,
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
         "Class that keeps the state of share groups.",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=JAVA_CLASS,
         internal=True,
     ),
     key(
@@ -191,7 +192,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "5",
         "How long the share coordinator gathers records before it writes them.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
     ),
     key(
         "share.coordinator.cached.buffer.max.bytes",
@@ -199,7 +200,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1048588",
         "Largest write buffer that the share coordinator keeps.",
         at_least(524_288),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -208,7 +209,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1",
         "Threads of the share coordinator.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
     ),
     key(
         "share.coordinator.load.buffer.size",
