@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kraft.broker.serving.session import Session
@@ -18,6 +18,7 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
     from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
+    from kraft.broker.coordinator.end_offsets import EndOffsets
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
@@ -48,6 +49,7 @@ class HandlerContext:
     """Parts and callables of one broker, for its request handlers.
 
     `find` and `locate` are those of `ReplicaIndex`. `create_topics(session, names)` creates topics in the background.
+    `ask_share_coordinator(request, ticket)` is `SharePersister.ask`.
     `check_leaders(broker_ids, then)` later calls `then` with the ids of the brokers whose process has ended.
 
     A handler that cannot answer during its call continues in one of three ways; in each, an error fails only its
@@ -78,6 +80,8 @@ class HandlerContext:
     groups: GroupCoordinators
     transactions: TransactionCoordinators
     share_coordinators: ShareCoordinators
+    ask_share_coordinator: Callable[[Any, Callable[[Any], None]], None]
+    end_offsets: EndOffsets
     shares: LedSharePartitions
     marker_writer: MarkerWriter
     transactional_commits: TransactionalCommits

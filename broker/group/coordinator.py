@@ -73,7 +73,10 @@ from kraft.broker.group.share_groups import (
     describe_group_of_shares,
     heartbeat_in_share_group,
     list_share_groups,
+    prepare_alteration,
+    prepare_deletion,
     read_share_description,
+    share_states_deleted,
     share_states_initialized,
     share_timer_failed,
     share_timer_fired,
@@ -99,9 +102,12 @@ from kraft.broker.group.timers import TimerKind
 from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import StagedEntry, TransactionEnd, entries_in_log
 from kraft.broker.share_group.requests import (
+    PrepareAlterRequest,
+    PrepareDeleteRequest,
     ShareDescribeRequest,
     ShareHeartbeatRequest,
     ShareInitializedRequest,
+    StatesDeletedRequest,
 )
 from kraft.broker.share_group.timers import ShareSessionTimer
 from kraft.wire.error_codes import ErrorCode
@@ -343,6 +349,9 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] =
         ShareHeartbeatRequest: heartbeat_in_share_group,
         ShareDescribeRequest: describe_group_of_shares,
         ShareInitializedRequest: share_states_initialized,
+        PrepareAlterRequest: prepare_alteration,
+        PrepareDeleteRequest: prepare_deletion,
+        StatesDeletedRequest: share_states_deleted,
     }
 )
 """Type of request → the function that handles such a request."""

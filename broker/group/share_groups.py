@@ -24,13 +24,23 @@ from kraft.broker.share_group.heartbeat import (
     fence_share_member,
     share_heartbeat,
 )
-from kraft.broker.share_group.initialization import ShareMemory, finish_initialization
+from kraft.broker.share_group.initialization import (
+    ShareMemory,
+    begin_alteration,
+    begin_deletion,
+    finish_deletion,
+    finish_initialization,
+)
 from kraft.broker.share_group.requests import (
     SHARE_TYPE,
+    PrepareAlterRequest,
+    PrepareDeleteRequest,
     ShareDescribeReply,
     ShareDescribeRequest,
     ShareHeartbeatRequest,
     ShareInitializedRequest,
+    SharePreparedReply,
+    StatesDeletedRequest,
 )
 from kraft.broker.share_group.state import EMPTY_SHARE_GROUP, ShareDraft, ShareGroup
 from kraft.broker.share_group.timers import ShareSessionTimer
@@ -81,10 +91,60 @@ def share_states_initialized(
     """Write that share partitions of a group are initialized, so that the next heartbeats assign them."""
     group = shard.versions.newest.shares.get(request.group)
     if group is None:
+        call.reply(ticket, None)
         return
     draft = ShareDraft(request.group, group)
     if finish_initialization(draft, request.partitions):
         _write(draft, call)
+    call.then(SendReply(ticket, request, None))
+
+
+# offsets
+
+
+def prepare_alteration(shard: Shard, request: PrepareAlterRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Begin to alter the offsets of an empty group."""
+    draft = _draft_of_empty_group(shard, request, ticket, call)
+    if draft is not None:
+        begin_alteration(draft, request.partitions)
+        _write(draft, call)
+        places = tuple((topic_id, number) for topic_id, _, number in request.partitions)
+        call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE, None, draft.group.epoch, places)))
+
+
+def prepare_deletion(shard: Shard, request: PrepareDeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Begin to delete the offsets of an empty group in some topics."""
+    draft = _draft_of_empty_group(shard, request, ticket, call)
+    if draft is not None:
+        places = begin_deletion(draft, request.topic_ids, shard.topics)
+        _write(draft, call)
+        call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE, None, draft.group.epoch, places)))
+
+
+def share_states_deleted(shard: Shard, request: StatesDeletedRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Write that the states of some topics are deleted."""
+    group = shard.versions.newest.shares.get(request.group)
+    draft = ShareDraft(request.group, EMPTY_SHARE_GROUP if group is None else group)
+    finish_deletion(draft, request.topic_ids)
+    _write(draft, call)
+    call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE)))
+
+
+def _draft_of_empty_group(
+    shard: Shard, request: PrepareAlterRequest | PrepareDeleteRequest, ticket: Ticket, call: CoordinatorCall
+) -> ShareDraft | None:
+    """Return a draft of the group, or None if its offsets may not be changed; then the request is answered."""
+    group = shard.versions.newest.shares.get(request.group)
+    if group is None:
+        problem = "is not a share group" if _has_other_type(shard, request.group) else "not found"
+        refused = request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group} {problem}.")
+    elif group.members:
+        message = f"Share group {request.group} has {len(group.members)} members; its offsets cannot change."
+        refused = request.refused(ErrorCode.NON_EMPTY_GROUP, message)
+    else:
+        return ShareDraft(request.group, group)
+    call.reply(ticket, refused)
+    return None
 
 
 # timers

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
     from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
     from kraft.broker.coordinator.auto_topics import AutoTopicCreation
+    from kraft.broker.coordinator.end_offsets import EndOffsets
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
@@ -59,6 +60,7 @@ class Broker:
     enrolment: PartitionEnrolment
     share_coordinators: ShareCoordinators
     share_persister: SharePersister
+    end_offsets: EndOffsets
     shares: LedSharePartitions
 
     def __init__(

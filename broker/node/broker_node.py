@@ -20,6 +20,7 @@ from kraft.broker.api.fetch.metadata_topic import MetadataTopic
 from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
 from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 from kraft.broker.coordinator.broker_connections import BrokerConnections
+from kraft.broker.coordinator.end_offsets import EndOffsets
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
 from kraft.broker.coordinator.group_settings import GroupSettingsLookup
 from kraft.broker.coordinator.marker_sender import MarkerSender
@@ -191,6 +192,12 @@ class BrokerNode:
             send=partial(self._share_states.send, timeout_ms=timeout_ms),
             ask_here=broker.share_coordinators.submit,
             create_topic=lambda name: broker.auto_topics.create(self._own_session(), [name]),
+        )
+        broker.end_offsets = EndOffsets(
+            config.node_id,
+            newest_image,
+            replicas.find,
+            send=partial(self._share_states.send, timeout_ms=timeout_ms),
         )
         broker.shares = LedSharePartitions(
             replicas.loop,

@@ -95,6 +95,8 @@ def _context(
         groups=broker.groups,
         transactions=broker.transactions,
         share_coordinators=broker.share_coordinators,
+        ask_share_coordinator=broker.share_persister.ask,
+        end_offsets=broker.end_offsets,
         shares=broker.shares,
         marker_writer=broker.marker_writer,
         transactional_commits=TransactionalCommits(

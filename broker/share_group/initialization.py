@@ -97,6 +97,49 @@ def finish_initialization(draft: ShareDraft, partitions: Iterable[tuple[UUID, in
     return True
 
 
+def begin_alteration(draft: ShareDraft, partitions: Iterable[tuple[UUID, str, int]]) -> None:
+    """Begin a new epoch of the group, in which the states of these share partitions begin again. Those that are not
+    initialized yet are being initialized from now on."""
+    states = draft.group.states
+    initializing = dict(states.initializing)
+    for topic_id, name, number in partitions:
+        if number not in _numbers(states.initialized, topic_id):
+            initializing[topic_id] = TopicStates(name, _numbers(initializing, topic_id) | {number})
+    if initializing != dict(states.initializing):
+        value = ShareStatesValue(initializing, states.initialized, states.deleting)
+        draft.write(ShareStatesKey(draft.group_id), value)
+    draft.bump(draft.group.metadata_hash)
+
+
+def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: Topics) -> tuple[tuple[UUID, int], ...]:
+    """Write that the states of these topics are being deleted. Return the share partitions whose states may exist."""
+    states = draft.group.states
+    initializing, initialized = dict(states.initializing), dict(states.initialized)
+    deleting = dict(states.deleting)
+    places: dict[tuple[UUID, int], None] = {}
+    for topic_id in sorted(topic_ids):
+        known = [one for one in (initializing.pop(topic_id, None), initialized.pop(topic_id, None)) if one is not None]
+        places.update(((topic_id, number), None) for one in known for number in sorted(one.partitions))
+        if topic_id in deleting:
+            topic = topics.get(deleting[topic_id])
+            count = 0 if topic is None or topic.topic_id != topic_id else topic.partition_count
+            places.update(((topic_id, number), None) for number in range(count))
+        elif known:
+            deleting[topic_id] = known[0].name
+    if deleting != dict(states.deleting):
+        draft.write(ShareStatesKey(draft.group_id), ShareStatesValue(initializing, initialized, deleting))
+    return tuple(places)
+
+
+def finish_deletion(draft: ShareDraft, topic_ids: Iterable[UUID]) -> None:
+    """Write that the states of these topics are deleted."""
+    states, gone = draft.group.states, set(topic_ids)
+    left = {topic_id: name for topic_id, name in states.deleting.items() if topic_id not in gone}
+    if left != dict(states.deleting):
+        value = ShareStatesValue(states.initializing, states.initialized, left)
+        draft.write(ShareStatesKey(draft.group_id), value)
+
+
 def _numbers(states: Mapping[UUID, TopicStates], topic_id: UUID) -> frozenset[int]:
     known = states.get(topic_id)
     return NO_NUMBERS if known is None else known.partitions

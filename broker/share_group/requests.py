@@ -96,8 +96,57 @@ class ShareInitializedRequest(NamedTuple):
         return None
 
 
-ShareGroupRequest = ShareHeartbeatRequest | ShareDescribeRequest | ShareInitializedRequest
-ShareGroupReply = ShareHeartbeatReply | ShareDescribeReply
+class SharePreparedReply(NamedTuple):
+    """The reply to the first part of a change of offsets. `partitions` are the share partitions whose states must be
+    changed at the share coordinator, in `state_epoch`."""
+
+    error: ErrorCode
+    message: str | None = None
+    state_epoch: int = 0
+    partitions: tuple[tuple[UUID, int], ...] = ()
+
+
+class PrepareAlterRequest(NamedTuple):
+    """First part of AlterShareGroupOffsets: the group must be empty. A new epoch begins, in which the states of these
+    share partitions (topic id, topic, partition) may begin again."""
+
+    group: str
+    partitions: tuple[tuple[UUID, str, int], ...]
+
+    def refused(self, error: ErrorCode, message: str | None = None) -> SharePreparedReply:
+        return SharePreparedReply(error, message)
+
+
+class PrepareDeleteRequest(NamedTuple):
+    """First part of DeleteShareGroupOffsets: the group must be empty. From then on, the states of these topics are
+    being deleted."""
+
+    group: str
+    topic_ids: frozenset[UUID]
+
+    def refused(self, error: ErrorCode, message: str | None = None) -> SharePreparedReply:
+        return SharePreparedReply(error, message)
+
+
+class StatesDeletedRequest(NamedTuple):
+    """Last part of DeleteShareGroupOffsets: the share coordinator has deleted the states of these topics."""
+
+    group: str
+    topic_ids: frozenset[UUID]
+
+    def refused(self, error: ErrorCode, message: str | None = None) -> SharePreparedReply:
+        return SharePreparedReply(error, message)
+
+
+ShareGroupRequest = (
+    ShareHeartbeatRequest
+    | ShareDescribeRequest
+    | ShareInitializedRequest
+    | PrepareAlterRequest
+    | PrepareDeleteRequest
+    | StatesDeletedRequest
+)
+ShareGroupReply = ShareHeartbeatReply | ShareDescribeReply | SharePreparedReply
 
 
 def share_heartbeat_error(request: ShareHeartbeatRequest) -> Refusal | None:

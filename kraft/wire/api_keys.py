@@ -291,6 +291,9 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1),
     (ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
     (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1),
+    (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
 )
 """The APIs that a broker's listener answers."""
 

@@ -249,6 +249,8 @@ class BrokerHarness:
             transactions=self.transactions,
             share_coordinators=absent,
             shares=absent,
+            ask_share_coordinator=absent,
+            end_offsets=absent,
             marker_writer=self.marker_writer,
             transactional_commits=absent,
             metadata_topic=broker.metadata_topic,

@@ -93,6 +93,8 @@ class LedSharePartition(Parked):
         self._closed = closed
         self._writes: deque[tuple[StateWrite, OnAcknowledged | None]] = deque()
         self._lock_ms = -1
+        self._is_idle = False
+        """Whether the share partition closes once its changes are persisted, because the group has no session."""
         partition.watchers[self] = None
 
     @property
@@ -190,6 +192,20 @@ class LedSharePartition(Parked):
             self._persist(write, None)
             self.changed()
 
+    def use(self) -> None:
+        """Keep the state, because a member fetches from this broker."""
+        self._is_idle = False
+
+    def close_when_idle(self) -> None:
+        """Forget the state once all changes are persisted, because no member fetches from this broker. An administrator
+        may change the offsets of the group then."""
+        self._is_idle = True
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self._is_idle and not self._writes:
+            self.close(ErrorCode.NONE)
+
     def take_limits(self) -> None:
         """Apply the newest settings of the group, and the newest log start offset."""
         if self.state is not None:
@@ -234,6 +250,7 @@ class LedSharePartition(Parked):
             on_acknowledged(reply.error)
         self.changed()
         self.wake_parked()
+        self._close_if_idle()
 
     # locks
 

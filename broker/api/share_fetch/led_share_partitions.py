@@ -53,6 +53,7 @@ class LedSharePartitions:
         """Return the share partition of a partition that this broker leads. Begin to load it if necessary."""
         known = self.find(group, (partition.topic_id, partition.index))
         if known is not None and known.partition is partition and known.leader_epoch == partition.leader_epoch:
+            known.use()
             return known
         if known is not None:
             known.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -79,10 +80,14 @@ class LedSharePartitions:
     # members
 
     def close_session(self, member: ShareMember) -> None:
-        """Close a member's share session, and release all records that the member holds here."""
+        """Close a member's share session, and release all records that the member holds here. The share partitions of a
+        group without sessions are forgotten."""
         self.sessions.close(member)
+        is_last = not self.sessions.has_group(member.group)
         for share in list(self._by_group.get(member.group, {}).values()):
             share.release(member.member)
+            if is_last:
+                share.close_when_idle()
 
     def connection_closed(self, number: int) -> None:
         """Close the share sessions that this connection opened."""

@@ -7,6 +7,7 @@ Source: KIP-932, Kafka's ShareSessionCache and SharePartitionManager.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -72,6 +73,7 @@ class ShareSessionCache:
         self._slots = slots
         self._sessions: dict[ShareMember, ShareSession] = {}
         self._by_connection: dict[int, dict[ShareMember, None]] = {}
+        self._groups: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -83,6 +85,7 @@ class ShareSessionCache:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session = self._sessions[member] = ShareSession(member, connection)
         self._by_connection.setdefault(connection, {})[member] = None
+        self._groups[member.group] += 1
         return session
 
     def resume(self, member: ShareMember, epoch: int) -> ShareSession | ErrorCode:
@@ -106,7 +109,14 @@ class ShareSessionCache:
         del members[member]
         if not members:
             del self._by_connection[session.connection]
+        self._groups[member.group] -= 1
+        if not self._groups[member.group]:
+            del self._groups[member.group]
         session.end_parked()
+
+    def has_group(self, group: str) -> bool:
+        """Return whether a member of this group has a session."""
+        return self._groups[group] > 0
 
     def of_connection(self, connection: int) -> list[ShareMember]:
         """Return the members whose sessions this connection opened."""

@@ -46,7 +46,8 @@ class ShareStates:
     @property
     def shard(self) -> Any:
         """The shard of the coordinator that was found last."""
-        coordinators = self.cluster.node(self.broker).broker.broker.share_coordinators
+        node: Any = self.cluster.node(self.broker)
+        coordinators = node.broker.broker.share_coordinators
         return next(
             shard
             for shard in coordinators.shards.values()

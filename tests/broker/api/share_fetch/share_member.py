@@ -47,13 +47,14 @@ class Share:
     @property
     def partition(self) -> Any:
         """The replica at the leader."""
-        return self.cluster.node(self.leader).broker.broker.replicas.find("orders", 0)
+        node: Any = self.cluster.node(self.leader)
+        return node.broker.broker.replicas.find("orders", 0)
 
     @property
     def led(self) -> Any:
         """The share partition at the leader."""
-        shares = self.cluster.node(self.leader).broker.broker.shares
-        return shares.find("g", (self.states.topic_id, 0))
+        node: Any = self.cluster.node(self.leader)
+        return node.broker.broker.shares.find("g", (self.states.topic_id, 0))
 
     async def begin(self, start_offset: int = 0) -> None:
         assert await self.states.initialize(start_offset) is ErrorCode.NONE
