@@ -17,7 +17,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kraft.broker.consumer_group.embedded_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription, encode_assignment
+from kraft.broker.consumer_group.embedded_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    decode_subscription,
+    encode_assignment,
+    version_of,
+)
 from kraft.broker.consumer_group.heartbeat import Surroundings, advance
 from kraft.broker.consumer_group.leaving import fence
 from kraft.broker.consumer_group.membership import member_refusal, remove_member
@@ -32,7 +37,7 @@ from kraft.broker.consumer_group.records import (
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, ConsumerHeartbeatRequest
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings
 from kraft.broker.consumer_group.state import ConsumerGroup, Draft
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.seam import WireError
 from kraft.wire.error_codes import ErrorCode
 
@@ -156,17 +161,17 @@ def _waits(group: ConsumerGroup, member_id: str, current: CurrentMemberValue) ->
     )
 
 
-def assignment_bytes(group: ConsumerGroup, member_id: str, topics: Topics) -> bytes:
+def assignment_bytes(group: ConsumerGroup, member_id: str, topics: TopicsView) -> bytes:
     """Return the assignment of a classic member as its client reads it."""
     classic = group.members[member_id].classic
-    version = 0 if classic is None else decode_subscription(classic.protocols[0][1]).version
+    version = 0 if classic is None else version_of(classic.protocols[0][1])
     return encode_assignment(version, named_partitions(topics, group.assignment_of(member_id).assigned))
 
 
 # leaving
 
 
-def leave(draft: Draft, member_ids: list[str], topics: Topics, memory: GroupMemory) -> None:
+def leave(draft: Draft, member_ids: list[str], topics: TopicsView, memory: GroupMemory) -> None:
     """Remove these members, and begin a new epoch of the group."""
     for member_id in member_ids[:-1]:
         remove_member(draft, member_id)

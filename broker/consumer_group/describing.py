@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe: a group as administrators see it.
 
-Source: ConsumerGroupDescribeRequest 0 and 1.
+Source: ConsumerGroupDescribeRequest 0 to 1.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kraft.broker.consumer_group.requests import (
 )
 from kraft.broker.consumer_group.state import ConsumerGroup, partitions_of
 from kraft.broker.consumer_group.targets import preferred_assignor
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.wire.error_codes import ErrorCode
 
 
-def describe(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> ConsumerDescribeReply:
+def describe(group: ConsumerGroup, topics: TopicsView, assignors: Sequence[str]) -> ConsumerDescribeReply:
     """Return the description of the group."""
     return ConsumerDescribeReply(
         ErrorCode.NONE,
@@ -32,7 +32,7 @@ def describe(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> 
     )
 
 
-def _describe_member(group: ConsumerGroup, member_id: str, topics: Topics) -> DescribedConsumer:
+def _describe_member(group: ConsumerGroup, member_id: str, topics: TopicsView) -> DescribedConsumer:
     member, current = group.members[member_id], group.assignment_of(member_id)
     return DescribedConsumer(
         member_id,
@@ -49,7 +49,7 @@ def _describe_member(group: ConsumerGroup, member_id: str, topics: Topics) -> De
     )
 
 
-def _by_topic(partitions: Partitions, topics: Topics) -> tuple[AssignedTopic, ...]:
+def _by_topic(partitions: Partitions, topics: TopicsView) -> tuple[AssignedTopic, ...]:
     """Return the partitions in order of their topics' names."""
     named = ((topics.name_of(topic_id), topic_id) for topic_id in partitions)
     return tuple(

@@ -80,6 +80,12 @@ def _decode_subscription(data: memoryview) -> EmbeddedSubscription:
     return EmbeddedSubscription(version, tuple(topics), owned, generation, rack)
 
 
+def version_of(metadata: bytes) -> int:
+    """Return the version of a subscription, in which the client expects its assignment. Bytes that are no subscription
+    count as version 0."""
+    return max(_INT16.unpack_from(metadata)[0], 0) if len(metadata) >= _INT16.size else 0
+
+
 def decode_assignment(assignment: bytes) -> EmbeddedAssignment:
     """Decode an assignment of any version; no bytes are no partitions. Raises WireError if the bytes do not parse."""
     if not assignment:

@@ -17,7 +17,7 @@ from kraft.broker.consumer_group.records import ConsumerGroupKey, ConsumerGroupV
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, Partitions
 from kraft.broker.consumer_group.state import Draft
 from kraft.broker.consumer_group.subscriptions import metadata_hash, subscribed_topics
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 
 NO_NUMBERS: frozenset[int] = frozenset()
 
@@ -35,7 +35,7 @@ def _is_subset(owned: Partitions | None, current: CurrentMemberValue) -> bool:
     return all(partitions <= current.assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
 
 
-def bump_if_changed(draft: Draft, topics: Topics, memory: GroupMemory, *, is_changed: bool) -> None:
+def bump_if_changed(draft: Draft, topics: TopicsView, memory: GroupMemory, *, is_changed: bool) -> None:
     """Increase the group's epoch if its subscription has changed, or if its topics have since the last call."""
     group, checked = draft.group, memory.checked
     is_checked = checked is not None and checked.topics is topics and checked.metadata_hash == group.metadata_hash

@@ -30,12 +30,12 @@ from kraft.broker.consumer_group.requests import (
 )
 from kraft.broker.consumer_group.resolving import forget_unused
 from kraft.broker.consumer_group.state import ConsumerGroup, Draft
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.wire.error_codes import ErrorCode
 
 
 def leave(
-    draft: Draft, request: ConsumerHeartbeatRequest, topics: Topics, memory: GroupMemory
+    draft: Draft, request: ConsumerHeartbeatRequest, topics: TopicsView, memory: GroupMemory
 ) -> ConsumerHeartbeatReply:
     """Let a member leave: permanently, or for a while if it is a static one that says so."""
     member_id = request.member_id
@@ -51,7 +51,7 @@ def leave(
     return ConsumerHeartbeatReply(ErrorCode.NONE, None, member_id, request.epoch)
 
 
-def fence(draft: Draft, member_id: str, topics: Topics, memory: GroupMemory) -> None:
+def fence(draft: Draft, member_id: str, topics: TopicsView, memory: GroupMemory) -> None:
     """Remove a member, and begin a new epoch of the group."""
     regex = draft.group.members[member_id].subscribed_regex
     remove_member(draft, member_id)

@@ -10,34 +10,46 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kraft.broker.consumer_group.regular_expressions import Expression
-    from kraft.broker.consumer_group.topics import Topic, Topics
+    from kraft.broker.consumer_group.topics import TopicsView, TopicView
 
 
-class Resolution:
-    """The search for the topics that match one expression, which may take several steps."""
+INSTRUCTIONS_PER_NAME = 200
+"""Instructions of an expression that count as much as one more name. Usual expressions execute almost none."""
 
-    __slots__ = ("_names", "expression", "found")
 
-    def __init__(self, expression: Expression, topics: Topics) -> None:
+class RegexResolution:
+    """The search for the topics that match one expression, which may take several steps. `is_over`: all topics were
+    examined."""
+
+    __slots__ = ("_names", "expression", "found", "is_over")
+
+    def __init__(self, expression: Expression, topics: TopicsView) -> None:
         self.expression = expression
         self.found: list[str] = []
-        self._names: Iterator[Topic] = iter(topics)
+        self.is_over = False
+        self._names: Iterator[TopicView] = iter(topics)
 
     def advance(self, names_max: int) -> int:
-        """Examine up to this many topics, and return how many there were. If there were fewer, the search is over."""
-        for count in range(names_max):
+        """Examine up to this many topics, or fewer if the expression takes many instructions. Return the work done,
+        in names."""
+        done, start = 0, self.expression.steps
+        while done < names_max:
             topic = next(self._names, None)
             if topic is None:
-                return count
+                self.is_over = True
+                break
             if self.expression.matches(topic.name):
                 self.found.append(topic.name)
-        return names_max
+            executed = self.expression.steps - start
+            done += 1 + executed // INSTRUCTIONS_PER_NAME
+            start += executed
+        return done
 
 
 class CheckedTopics(NamedTuple):
     """The topics for which the hash of a group was computed last, and that hash."""
 
-    topics: Topics
+    topics: TopicsView
     metadata_hash: int
 
 
@@ -50,6 +62,6 @@ class GroupMemory:
 
     def __init__(self) -> None:
         self.checked: CheckedTopics | None = None
-        self.resolutions: dict[str, Resolution] = {}
-        self.refreshed: Topics | None = None
+        self.resolutions: dict[str, RegexResolution] = {}
+        self.refreshed: TopicsView | None = None
         self.refreshed_ms: int | None = None

@@ -41,7 +41,7 @@ from kraft.broker.consumer_group.records import (
 )
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings
 from kraft.broker.consumer_group.state import ConsumerGroup, Draft, partitions_of
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.seam import WireError
 
 
@@ -72,7 +72,7 @@ class _Read(NamedTuple):
     assignment: EmbeddedAssignment
 
 
-def upgrade(draft: Draft, generation: int, members: Sequence[ClassicMember], topics: Topics, wall_ms: int) -> None:
+def upgrade(draft: Draft, generation: int, members: Sequence[ClassicMember], topics: TopicsView, wall_ms: int) -> None:
     """Write the records of a classic group's members to the draft of a new consumer group. Every member is STABLE at
     the epoch `generation`, and what it holds is its target. Raises CannotUpgrade."""
     rows = [_read(member) for member in members]
@@ -119,7 +119,7 @@ def _consumer_member(row: _Read) -> ConsumerMemberValue:
     )
 
 
-def _held(rows: Sequence[_Read], generation: int, topics: Topics) -> dict[str, HeldPartitions]:
+def _held(rows: Sequence[_Read], generation: int, topics: TopicsView) -> dict[str, HeldPartitions]:
     """Return the partitions that each member holds. If two members name one, it goes to the one with the assignment,
     then to the one that got it in the newer generation."""
     held: dict[str, dict[UUID, dict[int, int]]] = {row.member.member_id: {} for row in rows}
@@ -133,7 +133,7 @@ def _held(rows: Sequence[_Read], generation: int, topics: Topics) -> dict[str, H
     return dict(held.items())
 
 
-def _existing(named: NamedPartitions, topics: Topics) -> Iterator[tuple[UUID, int]]:
+def _existing(named: NamedPartitions, topics: TopicsView) -> Iterator[tuple[UUID, int]]:
     """Return the partitions of those topics that exist."""
     for name in sorted(named):
         topic = topics.get(name)
@@ -157,7 +157,7 @@ def may_downgrade(
 
 
 def classic_members(
-    group: ConsumerGroup, leaving: str | None, topics: Topics
+    group: ConsumerGroup, leaving: str | None, topics: TopicsView
 ) -> list[tuple[ClassicMember, NamedPartitions]]:
     """Return all members but `leaving` as members of a classic group, each with the partitions that it holds. Their
     `metadata` and `assignment` are left empty, because they depend on the protocol that the group chooses."""
@@ -181,7 +181,7 @@ def classic_members(
     return rows
 
 
-def named_partitions(topics: Topics, *parts: HeldPartitions) -> NamedPartitions:
+def named_partitions(topics: TopicsView, *parts: HeldPartitions) -> NamedPartitions:
     """Return all these partitions by topic name. Topics that no longer exist have none."""
     found: dict[str, frozenset[int]] = {}
     for held in parts:

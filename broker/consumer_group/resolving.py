@@ -2,18 +2,19 @@
 
 An expression that a member names for the first time is resolved at once. All expressions of a group are resolved again
 when topics have come or gone, at most every REFRESH_INTERVAL_MIN_MS, and otherwise every `regex_refresh_interval_ms`.
-One step examines at most NAMES_PER_STEP topics; a longer search continues with a timer.
+One step examines at most NAMES_PER_STEP topics, and fewer with a slow expression; a longer search continues with a
+timer.
 Source: KIP-848, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
 
-from kraft.broker.consumer_group.memory import GroupMemory, Resolution
+from kraft.broker.consumer_group.memory import GroupMemory, RegexResolution
 from kraft.broker.consumer_group.records import RegexKey, RegexValue
 from kraft.broker.consumer_group.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.consumer_group.state import Draft
 from kraft.broker.consumer_group.subscriptions import is_regex_used
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.shard.now import Now
 
 NAMES_PER_STEP = 1_000
@@ -29,13 +30,13 @@ def regex_problem(regex: str) -> str | None:
     return None
 
 
-def begin_resolution(draft: Draft, topics: Topics, memory: GroupMemory, regex: str) -> None:
+def begin_resolution(draft: Draft, topics: TopicsView, memory: GroupMemory, regex: str) -> None:
     """Begin to resolve an expression that is not resolved yet."""
     if regex not in draft.group.regexes and regex not in memory.resolutions:
         _begin(topics, memory, regex)
 
 
-def refresh(draft: Draft, topics: Topics, memory: GroupMemory, now: Now, interval_ms: int) -> None:
+def refresh(draft: Draft, topics: TopicsView, memory: GroupMemory, now: Now, interval_ms: int) -> None:
     """Begin to resolve all expressions of the group again, if it is time."""
     known = draft.group.regexes
     if not known or memory.resolutions:
@@ -51,13 +52,13 @@ def refresh(draft: Draft, topics: Topics, memory: GroupMemory, now: Now, interva
         _begin(topics, memory, regex)
 
 
-def _begin(topics: Topics, memory: GroupMemory, regex: str) -> None:
+def _begin(topics: TopicsView, memory: GroupMemory, regex: str) -> None:
     """Begin to resolve an expression, unless a broker with other rules has accepted it and it is not valid here."""
     try:
         expression = compile_expression(regex)
     except InvalidExpression:
         return
-    memory.resolutions[regex] = Resolution(expression, topics)
+    memory.resolutions[regex] = RegexResolution(expression, topics)
 
 
 def continue_resolutions(draft: Draft, memory: GroupMemory, now: Now) -> bool:
@@ -66,10 +67,9 @@ def continue_resolutions(draft: Draft, memory: GroupMemory, now: Now) -> bool:
     is_changed, left = False, NAMES_PER_STEP
     while memory.resolutions and left > 0:
         regex, resolution = next(iter(memory.resolutions.items()))
-        examined = resolution.advance(left)
-        if examined == left:
+        left -= resolution.advance(left) + 1
+        if not resolution.is_over:
             break
-        left -= examined + 1
         del memory.resolutions[regex]
         is_changed |= _finish(draft, regex, tuple(resolution.found), now)
     return is_changed

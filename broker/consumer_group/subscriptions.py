@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kraft.broker.consumer_group.records import ConsumerMemberValue
 from kraft.broker.consumer_group.state import ConsumerGroup
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 
 HASH_BYTES = 8
 
@@ -34,13 +34,13 @@ def is_regex_used(group: ConsumerGroup, regex: str) -> bool:
     return any(member.subscribed_regex == regex for member in group.members.values())
 
 
-def ids_of(names: Iterable[str], topics: Topics) -> frozenset[UUID]:
+def ids_of(names: Iterable[str], topics: TopicsView) -> frozenset[UUID]:
     """Return the ids of those topics that exist."""
     found = (topics.get(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
 
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> int:
+def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
     """Return a hash of the ids and partition counts of these topics, which differs when an assignment may have to
     change; 0 if none of them exists. It need only equal itself, so it is not Kafka's. A group that moves here from a
     broker of Kafka therefore rebalances once."""

@@ -14,7 +14,7 @@ from kraft.broker.consumer_group.assignors.names import ASSIGNORS
 from kraft.broker.consumer_group.records import TargetEpochKey, TargetEpochValue, TargetMemberKey, TargetMemberValue
 from kraft.broker.consumer_group.state import ConsumerGroup, Draft
 from kraft.broker.consumer_group.subscriptions import ids_of, subscribed_topics, topics_of
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 
 
 def preferred_assignor(group: ConsumerGroup, names: Sequence[str]) -> str:
@@ -24,7 +24,7 @@ def preferred_assignor(group: ConsumerGroup, names: Sequence[str]) -> str:
     return max(names, key=lambda name: wishes[name])
 
 
-def update_target(draft: Draft, topics: Topics, assignors: Sequence[str], wall_ms: int) -> None:
+def update_target(draft: Draft, topics: TopicsView, assignors: Sequence[str], wall_ms: int) -> None:
     """Write the target assignment of the group's present epoch: a record per member whose partitions change, then the
     assignment epoch."""
     group = draft.group
@@ -41,7 +41,7 @@ def update_target(draft: Draft, topics: Topics, assignors: Sequence[str], wall_m
     draft.write(TargetEpochKey(draft.group_id), TargetEpochValue(group.epoch, wall_ms))
 
 
-def _assignor_members(group: ConsumerGroup, topics: Topics) -> list[AssignorMember]:
+def _assignor_members(group: ConsumerGroup, topics: TopicsView) -> list[AssignorMember]:
     """Return the members sorted by id. Members with equal subscriptions share one set of topic ids."""
     subscribed: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
     rows = []

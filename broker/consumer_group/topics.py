@@ -12,7 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 
-class Topic(Protocol):
+class TopicView(Protocol):
     """One topic. Immutable."""
 
     @property
@@ -23,12 +23,12 @@ class Topic(Protocol):
     def partition_count(self) -> int: ...
 
 
-class Topics(Protocol):
+class TopicsView(Protocol):
     """All topics of the cluster. Immutable."""
 
-    def get(self, name: str, /) -> Topic | None: ...
+    def get(self, name: str, /) -> TopicView | None: ...
     def name_of(self, topic_id: UUID, /) -> str | None: ...
-    def __iter__(self) -> Iterator[Topic]:
+    def __iter__(self) -> Iterator[TopicView]:
         """Iterate over the topics in order of their names."""
         ...
 
@@ -36,11 +36,11 @@ class Topics(Protocol):
 class NoTopics:
     """The topics of a cluster that has none."""
 
-    def get(self, name: str, /) -> Topic | None:
+    def get(self, name: str, /) -> TopicView | None:
         return None
 
     def name_of(self, topic_id: UUID, /) -> str | None:
         return None
 
-    def __iter__(self) -> Iterator[Topic]:
+    def __iter__(self) -> Iterator[TopicView]:
         return iter(())

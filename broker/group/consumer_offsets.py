@@ -18,7 +18,7 @@ from uuid import UUID
 
 from kraft.broker.consumer_group.records import CurrentMemberValue
 from kraft.broker.consumer_group.state import ConsumerGroup
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.group.requests import (
     NO_GENERATION,
     CommitRequest,
@@ -30,7 +30,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def consumer_commit_error(
-    group: ConsumerGroup, request: CommitRequest | TxnCommitRequest, row: OffsetToCommit, topics: Topics
+    group: ConsumerGroup, request: CommitRequest | TxnCommitRequest, row: OffsetToCommit, topics: TopicsView
 ) -> ErrorCode:
     """Return the error if this offset may not be committed to the group."""
     is_transactional = isinstance(request, TxnCommitRequest)
@@ -58,7 +58,7 @@ def _names_no_member(request: CommitRequest | TxnCommitRequest) -> bool:
     return request.generation == NO_GENERATION and not request.member_id and request.instance_id is None
 
 
-def _has_held(current: CurrentMemberValue, epoch: int, row: OffsetToCommit, topics: Topics) -> bool:
+def _has_held(current: CurrentMemberValue, epoch: int, row: OffsetToCommit, topics: TopicsView) -> bool:
     """Return whether the member has held the partition without a break since this epoch or an earlier one."""
     topic_id = row.topic_id or _id_of(row.topic, topics)
     if topic_id is None:
@@ -68,7 +68,7 @@ def _has_held(current: CurrentMemberValue, epoch: int, row: OffsetToCommit, topi
     )
 
 
-def _id_of(name: str, topics: Topics) -> UUID | None:
+def _id_of(name: str, topics: TopicsView) -> UUID | None:
     topic = topics.get(name)
     return None if topic is None else topic.topic_id
 

@@ -19,7 +19,7 @@ from uuid import UUID
 from kraft.broker.consumer_group.records import ConsumerGroupValue, ConsumerLogEntry
 from kraft.broker.consumer_group.requests import ConsumerDescribeRequest, ConsumerHeartbeatRequest
 from kraft.broker.consumer_group.timers import ConsumerTimer
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.group.classic_group import ClassicGroup
 from kraft.broker.group.consumer_groups import (
     begin_consumer_groups,
@@ -145,7 +145,7 @@ class GroupCoordinator:
         """The classic groups by id; callers must not change the mapping."""
         return self._shard.groups
 
-    def topics_changed(self, topics: Topics) -> None:
+    def topics_changed(self, topics: TopicsView) -> None:
         """Take the newest topics of the cluster, before the first request and after every change of a topic."""
         self._shard.topics = topics
 
@@ -174,16 +174,17 @@ class GroupCoordinator:
         )
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
-        shard.counts.consumer_rebalances += sum(
-            isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue) for entry in found
-        )
         consumers, shares = shard.versions.newest.consumers, shard.versions.newest.shares
         for group_id in groups:
             if group_id in consumers or group_id in shares:
+                shard.counts.consumer_rebalances += sum(
+                    isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue)
+                    for entry in found
+                )
                 forget_classic_group(shard, group_id)
                 continue
-            shard.memories.pop(group_id, None)
             if group_id not in shard.groups:
+                shard.memories.pop(group_id, None)
                 shard.groups[group_id] = ClassicGroup.loaded(group_id, shard.versions.newest.groups.get(group_id))
             shard.forget_if_gone(group_id)
 

@@ -8,7 +8,7 @@ Source: KIP-848, Kafka's GroupMetadataManager.
 
 from __future__ import annotations
 
-from kraft.broker.consumer_group.embedded_protocol import decode_subscription, encode_assignment
+from kraft.broker.consumer_group.embedded_protocol import encode_assignment, version_of
 from kraft.broker.consumer_group.leaving import removal
 from kraft.broker.consumer_group.migration import (
     CannotUpgrade,
@@ -125,7 +125,7 @@ def downgrade(
         held[row.member_id] = partitions
     group.protocol = group.vote()
     assignments = [
-        (member_id, encode_assignment(decode_subscription(member.metadata(group.protocol)).version, held[member_id]))
+        (member_id, encode_assignment(version_of(member.metadata(group.protocol)), held[member_id]))
         for member_id, member in group.members.items()
     ]
     call.write(GroupLogEntry(GroupKey(group_id), group.value(assignments)._replace(leader=None)))

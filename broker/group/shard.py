@@ -11,7 +11,7 @@ from uuid import UUID
 from kraft.broker.consumer_group.memory import GroupMemory
 from kraft.broker.consumer_group.settings import SettingsOf, default_settings
 from kraft.broker.consumer_group.timers import ConsumerTimer
-from kraft.broker.consumer_group.topics import NoTopics, Topics
+from kraft.broker.consumer_group.topics import NoTopics, TopicsView
 from kraft.broker.group.classic_group import ClassicGroup, Member
 from kraft.broker.group.durable import DurableState, StateVersions
 from kraft.broker.group.staged import TopicPartition
@@ -76,7 +76,7 @@ class Shard:
         self.counts = counts
         self.versions = StateVersions(state, end_offset)
         self.timers: Timers[Timer | ConsumerTimer | ShareSessionTimer] = Timers()
-        self.topics: Topics = NoTopics()
+        self.topics: TopicsView = NoTopics()
         self.memories: dict[str, GroupMemory] = {}
         self.share_memories: dict[str, ShareMemory] = {}
         self.groups: dict[str, ClassicGroup] = {}

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, LEAVE_EPOCH, AssignedTopic, Partitions
 from kraft.broker.consumer_group.subscriptions import ids_of, metadata_hash
-from kraft.broker.consumer_group.topics import Topics
-from kraft.broker.consumer_group.validation import Refusal
+from kraft.broker.consumer_group.topics import TopicsView
+from kraft.broker.consumer_group.validation import GroupRefusal
 from kraft.broker.shard.now import Now
 from kraft.broker.share_group.assignor import SIMPLE, assign_simply
 from kraft.broker.share_group.initialization import (
@@ -47,7 +47,7 @@ from kraft.wire.error_codes import ErrorCode
 class ShareSurroundings(NamedTuple):
     """What a heartbeat needs besides the group and the request."""
 
-    topics: Topics
+    topics: TopicsView
     settings: ShareMembershipSettings
     memory: ShareMemory
     now: Now
@@ -82,20 +82,22 @@ def share_heartbeat(
     return reply, initialization
 
 
-def _refusal(group: ShareGroup, request: ShareHeartbeatRequest, settings: ShareMembershipSettings) -> Refusal | None:
+def _refusal(
+    group: ShareGroup, request: ShareHeartbeatRequest, settings: ShareMembershipSettings
+) -> GroupRefusal | None:
     member_id, is_known = request.member_id, request.member_id in group.members
     if request.epoch == JOIN_EPOCH:
         if is_known or len(group.members) < settings.members_max:
             return None
         message = f"The share group has reached its maximum capacity of {settings.members_max} members."
-        return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+        return GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
     if not is_known:
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+        return GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
     current = group.assignment_of(member_id)
     if request.epoch in (LEAVE_EPOCH, current.epoch) or (request.epoch == current.previous_epoch >= 0):
         return None
     message = f"The member sent epoch {request.epoch}, the coordinator knows epoch {current.epoch}. It must rejoin."
-    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
+    return GroupRefusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
 def _update_member(draft: ShareDraft, request: ShareHeartbeatRequest) -> bool:
@@ -113,7 +115,7 @@ def _update_member(draft: ShareDraft, request: ShareHeartbeatRequest) -> bool:
     return old is None or new.subscribed_names != old.subscribed_names
 
 
-def _update_target(draft: ShareDraft, topics: Topics, wall_ms: int) -> None:
+def _update_target(draft: ShareDraft, topics: TopicsView, wall_ms: int) -> None:
     """Write the target assignment of the group's present epoch."""
     group = draft.group
     subscriptions = {member_id: ids_of(one.subscribed_names, topics) for member_id, one in group.members.items()}
@@ -135,7 +137,7 @@ def _take_target(draft: ShareDraft, request: ShareHeartbeatRequest) -> ShareCurr
     return following
 
 
-def fence_share_member(draft: ShareDraft, member_id: str, topics: Topics) -> None:
+def fence_share_member(draft: ShareDraft, member_id: str, topics: TopicsView) -> None:
     """Remove a member, and begin a new epoch of the group. When the last member has left, there is nothing to assign,
     so the assignment epoch rises too."""
     for key in (ShareCurrentKey, ShareTargetKey, ShareMemberKey):
@@ -145,7 +147,7 @@ def fence_share_member(draft: ShareDraft, member_id: str, topics: Topics) -> Non
         draft.write(ShareTargetEpochKey(draft.group_id), ShareTargetEpochValue(draft.group.epoch))
 
 
-def describe_share_group(group: ShareGroup, topics: Topics) -> ShareDescribeReply:
+def describe_share_group(group: ShareGroup, topics: TopicsView) -> ShareDescribeReply:
     """Return the description of the group."""
     return ShareDescribeReply(
         ErrorCode.NONE,
@@ -170,7 +172,7 @@ def describe_share_group(group: ShareGroup, topics: Topics) -> ShareDescribeRepl
     )
 
 
-def _by_topic(partitions: Partitions, topics: Topics) -> tuple[AssignedTopic, ...]:
+def _by_topic(partitions: Partitions, topics: TopicsView) -> tuple[AssignedTopic, ...]:
     """Return the partitions in order of their topics' names."""
     named = ((topics.name_of(topic_id), topic_id) for topic_id in partitions)
     return tuple(

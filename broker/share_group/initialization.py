@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kraft.broker.consumer_group.requests import Partitions
-from kraft.broker.consumer_group.topics import Topics
+from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.share_group.records import ShareStatesKey, ShareStatesValue, TopicStates
 from kraft.broker.share_group.state import ShareDraft, ShareGroup
 
@@ -42,7 +42,7 @@ def subscribed_to(group: ShareGroup) -> frozenset[str]:
     return frozenset().union(*(member.subscribed_names for member in group.members.values()))
 
 
-def assignable(group: ShareGroup, topics: Topics) -> Partitions:
+def assignable(group: ShareGroup, topics: TopicsView) -> Partitions:
     """Return the initialized partitions of all topics that exist."""
     return {
         topic_id: states.partitions
@@ -52,7 +52,7 @@ def assignable(group: ShareGroup, topics: Topics) -> Partitions:
 
 
 def begin_initialization(
-    draft: ShareDraft, topics: Topics, memory: ShareMemory, now_ms: int, retry_ms: int
+    draft: ShareDraft, topics: TopicsView, memory: ShareMemory, now_ms: int, retry_ms: int
 ) -> ShareInitialization | None:
     """Write which partitions of the subscribed topics are not initialized, if they are others than before. Return them
     if the share coordinator must be asked now; None if there are none, or it was asked a short time ago."""
@@ -111,7 +111,7 @@ def begin_alteration(draft: ShareDraft, partitions: Iterable[tuple[UUID, str, in
     draft.bump(draft.group.metadata_hash)
 
 
-def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: Topics) -> tuple[tuple[UUID, int], ...]:
+def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: TopicsView) -> tuple[tuple[UUID, int], ...]:
     """Write that the states of these topics are being deleted. Return the share partitions whose states may exist."""
     states = draft.group.states
     initializing, initialized = dict(states.initializing), dict(states.initialized)

@@ -1,6 +1,6 @@
 """The records of share groups in `__consumer_offsets`, encoded byte for byte with Kafka's schemas.
 
-Every value is version 0, in flexible encoding. Topics are written in order of their ids and partitions in ascending
+Every value is version 0, in flexible encoding. TopicsView are written in order of their ids and partitions in ascending
 order, so that equal values have equal bytes.
 Source: ShareGroupMemberMetadataValue, ShareGroupMetadataValue, ShareGroupTargetAssignmentMetadataValue,
 ShareGroupTargetAssignmentMemberValue, ShareGroupCurrentMemberAssignmentValue, ShareGroupStatePartitionMetadataValue.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, LEAVE_EPOCH, AssignedTopic, Partitions
-from kraft.broker.consumer_group.validation import Refusal
+from kraft.broker.consumer_group.validation import GroupRefusal
 from kraft.wire.error_codes import ErrorCode
 
 SHARE_TYPE = "share"
@@ -149,10 +149,10 @@ ShareGroupRequest = (
 ShareGroupReply = ShareHeartbeatReply | ShareDescribeReply | SharePreparedReply
 
 
-def share_heartbeat_error(request: ShareHeartbeatRequest) -> Refusal | None:
+def share_heartbeat_error(request: ShareHeartbeatRequest) -> GroupRefusal | None:
     """Return the first error in the request itself; None if a coordinator may handle the request."""
     message = next(_problems(request), None)
-    return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None if message is None else GroupRefusal(ErrorCode.INVALID_REQUEST, message)
 
 
 def _problems(request: ShareHeartbeatRequest) -> Iterator[str]:

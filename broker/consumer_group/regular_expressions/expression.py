@@ -3,7 +3,7 @@
 A state of the automaton is the set of instructions at which the program may be after the characters read so far. It
 remembers its successors, so that a character usually costs one look-up. Matching never goes back, so its time is linear
 in the name; the states are forgotten when there are too many.
-Source: RE2's DFA.
+Source: RE2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from kraft.broker.consumer_group.regular_expressions.characters import WORD
 from kraft.broker.consumer_group.regular_expressions.nodes import AssertionKind
 from kraft.broker.consumer_group.regular_expressions.parser import parse
-from kraft.broker.consumer_group.regular_expressions.program import Accept, Branch, Check, Consume, translate
+from kraft.broker.consumer_group.regular_expressions.program import Accept, Branch, CheckPlace, Consume, translate
 
 STATES_SIZE_MAX = 100_000
 """Maximum size of all states together: the number of their instructions and successors."""
@@ -29,7 +29,7 @@ class _Neighbour(IntEnum):
     OTHER = 3
 
 
-class _State:
+class _AutomatonState:
     """A state of the automaton. `previous` is the character before; `successors` is filled when they are needed."""
 
     __slots__ = ("accepts", "places", "previous", "successors")
@@ -38,7 +38,7 @@ class _State:
         self.places = places
         self.previous = previous
         self.accepts: bool | None = None
-        self.successors: dict[str, _State] = {}
+        self.successors: dict[str, _AutomatonState] = {}
 
 
 class Expression:
@@ -52,9 +52,9 @@ class Expression:
         self.text = text
         program = translate(text, parse(text))
         self._instructions = program.instructions
-        self._sees_neighbours = any(isinstance(instruction, Check) for instruction in program.instructions)
-        self._states: dict[tuple[frozenset[int], _Neighbour], _State] = {}
-        self._start = _State(frozenset((program.start,)), _Neighbour.EDGE)
+        self._sees_neighbours = any(isinstance(instruction, CheckPlace) for instruction in program.instructions)
+        self._states: dict[tuple[frozenset[int], _Neighbour], _AutomatonState] = {}
+        self._start = _AutomatonState(frozenset((program.start,)), _Neighbour.EDGE)
         self._size = 0
         self.steps = 0
 
@@ -76,7 +76,7 @@ class Expression:
             state.accepts = any(isinstance(self._instructions[place], Accept) for place in places)
         return state.accepts
 
-    def _successor(self, state: _State, character: str) -> _State:
+    def _successor(self, state: _AutomatonState, character: str) -> _AutomatonState:
         neighbour = _kind_of(character) if self._sees_neighbours else _Neighbour.EDGE
         code = ord(character)
         places = set()
@@ -89,7 +89,7 @@ class Expression:
         if self._size > STATES_SIZE_MAX:
             self._forget_states()
         if found is None:
-            found = self._states[key] = _State(*key)
+            found = self._states[key] = _AutomatonState(*key)
             self._size += len(places)
         self._size += 1
         state.successors[character] = found
@@ -103,7 +103,7 @@ class Expression:
         self._size = 0
         self._start.successors.clear()
 
-    def _reachable(self, state: _State, following: _Neighbour) -> set[int]:
+    def _reachable(self, state: _AutomatonState, following: _Neighbour) -> set[int]:
         """Return the instructions at which the program may be before the next character, without consuming any."""
         instructions = self._instructions
         reached: set[int] = set()
@@ -116,7 +116,7 @@ class Expression:
             instruction = instructions[place]
             if isinstance(instruction, Branch):
                 waiting += (instruction.first, instruction.second)
-            elif isinstance(instruction, Check) and _holds(instruction.kind, state.previous, following):
+            elif isinstance(instruction, CheckPlace) and _holds(instruction.kind, state.previous, following):
                 waiting.append(instruction.then)
         self.steps += len(reached)
         return reached

@@ -2,12 +2,14 @@
 
 The syntax is that of RE2: no back-references and no look-around, so that matching never needs to go back. Open groups
 are on a stack, so the depth of the text is bounded by NESTING_MAX and not by Python's stack.
-Source: the RE2 syntax.
+Source: RE2.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.broker.consumer_group.regular_expressions.brackets import read_bracket
@@ -38,22 +40,28 @@ REPETITIONS_MAX = 1000
 _COUNTED = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
 _NAMED_GROUP = re.compile(r"\(\?P?<([A-Za-z0-9_]+)>")
 _FLAGS = re.compile(r"\(\?([imsU]*)(-([imsU]+))?([:)])")
-_UNSUPPORTED = {
-    "(?=": "look-ahead",
-    "(?!": "look-ahead",
-    "(?<=": "look-behind",
-    "(?<!": "look-behind",
-    "(?P=": "a back-reference",
-    "(?>": "an atomic group",
-    "(?#": "a comment",
-}
-_ASSERTION_ESCAPES = {
-    "A": AssertionKind.TEXT_START,
-    "z": AssertionKind.TEXT_END,
-    "b": AssertionKind.WORD_BOUNDARY,
-    "B": AssertionKind.NO_WORD_BOUNDARY,
-}
-_SIMPLE_REPETITIONS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_UNSUPPORTED: Mapping[str, str] = MappingProxyType(
+    {
+        "(?=": "look-ahead",
+        "(?!": "look-ahead",
+        "(?<=": "look-behind",
+        "(?<!": "look-behind",
+        "(?P=": "a back-reference",
+        "(?>": "an atomic group",
+        "(?#": "a comment",
+    }
+)
+_ASSERTION_ESCAPES: Mapping[str, AssertionKind] = MappingProxyType(
+    {
+        "A": AssertionKind.TEXT_START,
+        "z": AssertionKind.TEXT_END,
+        "b": AssertionKind.WORD_BOUNDARY,
+        "B": AssertionKind.NO_WORD_BOUNDARY,
+    }
+)
+_SIMPLE_REPETITIONS: Mapping[str, tuple[int, int | None]] = MappingProxyType(
+    {"*": (0, None), "+": (1, None), "?": (0, 1)}
+)
 
 
 class _Flags(NamedTuple):

@@ -1,7 +1,7 @@
 """Translate a syntax tree into a nondeterministic automaton: a list of instructions.
 
 A repetition with numbers is written out, so the program may be much longer than the text; INSTRUCTIONS_MAX bounds it.
-Source: Thompson's construction.
+Source: Thompson.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Consume(NamedTuple):
     then: int
 
 
-class Check(NamedTuple):
+class CheckPlace(NamedTuple):
     """Go to `then` if the assertion holds here."""
 
     kind: AssertionKind
@@ -50,7 +50,7 @@ class Accept(NamedTuple):
     """The text so far matches."""
 
 
-Instruction = Consume | Check | Branch | Accept
+Instruction = Consume | CheckPlace | Branch | Accept
 
 
 class Program(NamedTuple):
@@ -88,7 +88,7 @@ class _Writer:
             case Characters(characters):
                 return self.write(Consume(characters, then))
             case Assertion(kind):
-                return self.write(Check(kind, then))
+                return self.write(CheckPlace(kind, then))
             case Concatenation(parts):
                 for part in reversed(parts):
                     then = self.node(part, then)

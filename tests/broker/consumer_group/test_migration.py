@@ -10,9 +10,9 @@ from kraft.broker.consumer_group.embedded_protocol import encode_assignment
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings, MigrationPolicy
 from kraft.broker.group.requests import Leaver
 from kraft.wire.error_codes import ErrorCode
+from tests.broker.consumer_group.migrating_clients import Client, MigratingGroup, subscription
 from tests.stages.consumer_bench import ConsumerBench
 from tests.stages.group_bench import GROUP
-from tests.stages.migrating_clients import Client, MigratingGroup, subscription
 
 KINDS = pytest.mark.parametrize("is_cooperative", [True, False], ids=["cooperative", "eager"])
 
@@ -370,6 +370,16 @@ def test_a_group_whose_last_consumer_member_expires_is_downgraded() -> None:
     group.settle(60)
     assert is_classic(bench)
     assert classic.owned == group.all_partitions
+
+
+def test_a_group_is_downgraded_although_the_metadata_of_its_common_protocol_are_malformed() -> None:
+    bench = ConsumerBench()
+    bench.enter("new", "orders")
+    member = bench.join(protocols=(("own", subscription(("orders",))), ("common", b"\0"))).reply.member_id
+    bench.join(protocols=(("common", subscription(("orders",))),))
+    bench.beat("new", -1)
+    assert is_classic(bench)
+    assert (bench.group.protocol, member in bench.group.members) == ("common", True)
 
 
 def test_a_group_without_classic_members_is_not_downgraded() -> None:

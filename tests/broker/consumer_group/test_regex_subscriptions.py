@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, RegexResolution
 from kraft.broker.consumer_group.records import RegexValue
+from kraft.broker.consumer_group.regular_expressions import compile_expression
 from kraft.broker.consumer_group.resolving import NAMES_PER_STEP
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.wire.error_codes import ErrorCode
@@ -120,3 +122,16 @@ def test_an_expression_of_a_broker_with_other_rules_matches_no_topic() -> None:
     assert bench.consumers.members["m"].subscribed_regex == "("
     bench.sleep(10_000)
     assert bench.beat("m", 1).error is ErrorCode.NONE
+
+
+def test_a_slow_expression_examines_fewer_topics_in_one_step() -> None:
+    slow = "(?:a|b)*a(?:a|b){200}c"
+    bench = ConsumerBench({"a" * (40 + number) + "b" * (200 - number): 1 for number in range(100)})
+    search = RegexResolution(compile_expression(slow), bench.topics)
+    assert search.advance(NAMES_PER_STEP) >= NAMES_PER_STEP
+    assert not search.is_over
+    assert search.expression.steps <= 2 * INSTRUCTIONS_PER_NAME * NAMES_PER_STEP
+    assert bench.enter("m", subscribed_regex=slow).error is ErrorCode.NONE
+    assert not bench.consumers.regexes
+    bench.sleep(1_000)
+    assert resolved(bench, slow) == ()

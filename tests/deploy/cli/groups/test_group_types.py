@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.api import groups_admin
+from kraft.broker.group.requests import ListedGroup
 from kraft.client import KafkaError
 from kraft.client.admin import Admin, GroupDescription, GroupMember
 from kraft.client.connections import Negotiated, VersionMismatch
@@ -61,7 +61,7 @@ def test_a_group_of_another_type_is_reported_as_such_and_not_as_missing(monkeypa
                 await admin.groups.describe("missing")
             assert refused.value.code is missing
 
-    monkeypatch.setattr(groups_admin, "CLASSIC", "share")
+    monkeypatch.setattr(ListedGroup.__new__, "__defaults__", ("share",))
     run(test, offsets_topic_replication_factor="1", offsets_topic_num_partitions="2")
 
 
