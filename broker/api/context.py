@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kraft.broker.serving.session import Session
@@ -17,9 +17,12 @@ from kraft.wire.server import Request
 
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+    from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
+    from kraft.broker.coordinator.end_offsets import EndOffsets
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+    from kraft.broker.coordinator.share_coordinators import ShareCoordinators
     from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
     from kraft.broker.coordinator.transactional_commits import TransactionalCommits
     from kraft.broker.logs.damaged_logs import DamagedLogs
@@ -46,6 +49,7 @@ class HandlerContext:
     """Parts and callables of one broker, for its request handlers.
 
     `find` and `locate` are those of `ReplicaIndex`. `create_topics(session, names)` creates topics in the background.
+    `ask_share_coordinator(request, ticket)` is `SharePersister.ask`.
     `check_leaders(broker_ids, then)` later calls `then` with the ids of the brokers whose process has ended.
 
     A handler that cannot answer during its call continues in one of three ways; in each, an error fails only its
@@ -75,6 +79,10 @@ class HandlerContext:
     # parts above the data plane: coordinators, controller, topic creation
     groups: GroupCoordinators
     transactions: TransactionCoordinators
+    share_coordinators: ShareCoordinators
+    ask_share_coordinator: Callable[[Any, Callable[[Any], None]], None]
+    end_offsets: EndOffsets
+    shares: LedSharePartitions
     marker_writer: MarkerWriter
     transactional_commits: TransactionalCommits
     metadata_topic: MetadataTopic

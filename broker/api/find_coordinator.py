@@ -12,13 +12,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from kraft.broker.serving.gates import Operation, Resource, ResourceType
 from kraft.broker.serving.purgatory import Parked
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
 from kraft.broker.shard.placement import partition_of
 from kraft.image.partitions import NO_LEADER
+from kraft.seam.ids import decode_uuid
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 GROUP_KEYS = 0
 TRANSACTION_KEYS = 1
+SHARE_KEYS = 2
+FIRST_VERSION_WITH_SHARE_KEYS = 6
 NO_NODE = -1
 WAIT_MS_MAX = 500
 """Maximum milliseconds that a request waits until the coordinator is known. Later requests on its connection wait too.
@@ -55,9 +58,12 @@ KINDS = MappingProxyType(
         TRANSACTION_KEYS: CoordinatedKind(
             ResourceType.TRANSACTIONAL_ID, TRANSACTION_TOPIC, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         ),
+        SHARE_KEYS: CoordinatedKind(ResourceType.CLUSTER, SHARE_TOPIC, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     }
 )
-REASONS = MappingProxyType({ErrorCode.INVALID_REQUEST: "this cluster coordinates groups and transactional ids only"})
+REASONS = MappingProxyType(
+    {ErrorCode.INVALID_REQUEST: "key types are 0 (group), 1 (transactional id) and 2 (group:topicId:partition)"}
+)
 
 
 class PendingFindCoordinator(Parked):
@@ -116,9 +122,12 @@ class PendingFindCoordinator(Parked):
         """Return the broker that coordinates this key, or the reason why no broker can be named."""
         context = self._context
         kind = KINDS.get(self._key_type)
-        if kind is None:
+        if kind is None or (self._key_type == SHARE_KEYS and not self._is_share_key(key)):
             return ErrorCode.INVALID_REQUEST
-        if not context.gates.authorize(self._session, Operation.DESCRIBE, Resource(kind.resource, key)):
+        if kind.resource is ResourceType.CLUSTER:
+            if not context.gates.authorize_cluster(self._session, Operation.CLUSTER_ACTION):
+                return kind.unauthorized
+        elif not context.gates.authorize(self._session, Operation.DESCRIBE, Resource(kind.resource, key)):
             return kind.unauthorized
         topic = context.image.topics.get(kind.topic)
         if topic is None:
@@ -128,6 +137,14 @@ class PendingFindCoordinator(Parked):
         if leader == NO_LEADER or context.endpoint(leader, self._session.listener) is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return leader
+
+    def _is_share_key(self, key: str) -> bool:
+        """Return whether the key names a group, a topic id and a partition, in a version that has such keys. A group
+        may contain colons."""
+        group, _, rest = key.rpartition(":")
+        group, _, topic_id = group.rpartition(":")
+        is_known_version = self._request.api_version >= FIRST_VERSION_WITH_SHARE_KEYS
+        return is_known_version and bool(group) and decode_uuid(topic_id) is not None and rest.isdecimal()
 
     def _answer(self, lost: frozenset[int]) -> None:
         self._context.loop.deadlines.remove(self)

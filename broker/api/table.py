@@ -64,6 +64,14 @@ from kraft.broker.api.metadata import handle_metadata
 from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from kraft.broker.api.produce.handle_produce import ProduceHandler
 from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
+from kraft.broker.api.share_fetch.handle_share_fetch import handle_share_acknowledge, handle_share_fetch
+from kraft.broker.api.share_group_offsets import (
+    handle_alter_share_group_offsets,
+    handle_delete_share_group_offsets,
+    handle_describe_share_group_offsets,
+)
+from kraft.broker.api.share_groups import handle_share_group_describe, handle_share_group_heartbeat
+from kraft.broker.api.share_state import handle_share_state
 from kraft.broker.api.transactions import handle_add_offsets_to_txn, handle_add_partitions_to_txn, handle_end_txn
 from kraft.broker.api.transactions_admin import handle_describe_transactions, handle_list_transactions
 from kraft.broker.api.write_txn_markers import handle_write_txn_markers
@@ -177,6 +185,18 @@ HANDLERS: Mapping[int, Callable[[HandlerParts], Handler]] = MappingProxyType(
         ApiKey.CONSUMER_GROUP_DESCRIBE: _with_context(handle_consumer_group_describe),
         ApiKey.LIST_CONFIG_RESOURCES: _with_context(handle_list_config_resources),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _with_context(handle_describe_topic_partitions),
+        ApiKey.SHARE_GROUP_HEARTBEAT: _with_context(handle_share_group_heartbeat),
+        ApiKey.SHARE_GROUP_DESCRIBE: _with_context(handle_share_group_describe),
+        ApiKey.SHARE_FETCH: _with_context(handle_share_fetch),
+        ApiKey.SHARE_ACKNOWLEDGE: _with_context(handle_share_acknowledge),
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: _with_context(handle_share_state),
+        ApiKey.READ_SHARE_GROUP_STATE: _with_context(handle_share_state),
+        ApiKey.WRITE_SHARE_GROUP_STATE: _with_context(handle_share_state),
+        ApiKey.DELETE_SHARE_GROUP_STATE: _with_context(handle_share_state),
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _with_context(handle_share_state),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _with_context(handle_describe_share_group_offsets),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: _with_context(handle_alter_share_group_offsets),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: _with_context(handle_delete_share_group_offsets),
         ApiKey.ADD_RAFT_VOTER: _forwarding(handle_add_raft_voter),
         ApiKey.REMOVE_RAFT_VOTER: _forwarding(handle_remove_raft_voter),
         InternalKey.IDENTIFY: _identifying,

@@ -18,6 +18,7 @@ from kraft.broker.consumer_group.settings import SettingsOf, default_settings
 from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts, CoordinatorShard, ShardKind, ShardState
 from kraft.broker.coordinator.shards import CoordinatorShards
+from kraft.broker.coordinator.share_group_states import AskShareCoordinator, ShareSettingsOf, carry_out_share_state_work
 from kraft.broker.group.admission import request_refusal
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
@@ -33,7 +34,7 @@ from kraft.broker.group.requests import (
     Ticket,
     TopicsGoneRequest,
 )
-from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupCounts, GroupSettings
+from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupCounts, GroupSettings, default_share_settings
 from kraft.image.topics import TopicsImage
 from kraft.seam.measures import Histogram
 from kraft.wire.error_codes import ErrorCode
@@ -41,6 +42,7 @@ from kraft.wire.records.compression import Compression
 
 if TYPE_CHECKING:
     from kraft.broker.group.coordinator import GroupCoordinator
+    from kraft.broker.group.step import CoordinatorStep
     from kraft.broker.partition.partition import Partition
     from kraft.config import NodeConfig
     from kraft.image import ImageDelta, MetadataImage
@@ -73,8 +75,12 @@ class GroupCoordinators:
         ports: CoordinatorPorts,
         newest_image: Callable[[], MetadataImage],
         settings_of: SettingsOf = default_settings,
+        share_settings_of: ShareSettingsOf = default_share_settings,
+        ask_share_coordinator: AskShareCoordinator | None = None,
     ) -> None:
-        """`settings_of` returns the settings of a consumer group."""
+        """`settings_of` returns the settings of a consumer group, `share_settings_of` those of a share group.
+        `ask_share_coordinator` is `SharePersister.ask`."""
+        self._ask_share_coordinator = ask_share_coordinator
         self._loop = ports.loop
         self._newest_image = newest_image
         self.settings = GroupSettings(
@@ -86,6 +92,7 @@ class GroupCoordinators:
             retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
             removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
             settings_of=settings_of,
+            share_settings_of=share_settings_of,
         )
         self._topics = TopicsImage()
         """The topics as consumer groups know them: those of the newest image in which a topic was created, deleted or
@@ -114,7 +121,7 @@ class GroupCoordinators:
                 loaded=self._shard_loaded,
                 closed=shards.closed,
                 reload=shards.reload,
-                perform=_no_effects,
+                perform=self._work_on_share_states,
                 load_ms=self.load_ms,
                 reply_timeout_ms=config.integer("offsets.commit.timeout.ms"),
                 load_bytes=config.integer("offsets.load.buffer.size"),
@@ -226,6 +233,12 @@ class GroupCoordinators:
 
         self._loop.start_task(self._forget_topics, shard, is_gone)
 
+    def _work_on_share_states(self, shard: GroupShard, step: CoordinatorStep) -> None:
+        """Begin or delete the states of share partitions, as a step says."""
+        if self._ask_share_coordinator is not None:
+            for work in step.share_states:
+                carry_out_share_state_work(shard, work, self._ask_share_coordinator)
+
     def reload(self, shard: GroupShard) -> None:
         """Load the shard again from the log."""
         self._shards.reload(shard)
@@ -292,7 +305,3 @@ async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:
 
 def _no_reply(reply: object) -> None:
     """Ignore the reply, because no client waits for it."""
-
-
-def _no_effects(shard: GroupShard, step: object) -> None:
-    """Do nothing: a step of a group coordinator has no work other than appends and replies."""

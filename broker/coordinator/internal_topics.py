@@ -2,7 +2,7 @@
 created.
 
 The first request for a coordinator (or for the topic's metadata) creates the topic. Source: Kafka's
-GroupCoordinatorConfig and TransactionStateManager.
+GroupCoordinatorConfig, TransactionStateManager and ShareCoordinatorService.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
+SHARE_TOPIC = "__share_group_state"
 
 
 class NewTopicSettings(NamedTuple):
@@ -47,6 +48,18 @@ def topic_settings(name: str, configs: DynamicConfigs) -> NewTopicSettings:
                 ("min.insync.replicas", str(configs.integer("transaction.state.log.min.isr"))),
                 ("segment.bytes", str(configs.integer("transaction.state.log.segment.bytes"))),
                 ("unclean.leader.election.enable", "false"),
+            ),
+        )
+    if name == SHARE_TOPIC:
+        return NewTopicSettings(
+            configs.integer("share.coordinator.state.topic.num.partitions"),
+            configs.integer("share.coordinator.state.topic.replication.factor"),
+            (
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(configs.integer("share.coordinator.state.topic.min.isr"))),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(configs.integer("share.coordinator.state.topic.segment.bytes"))),
             ),
         )
     return NewTopicSettings(configs.integer("num.partitions"), configs.integer("default.replication.factor"))

@@ -19,6 +19,7 @@ from kraft.broker.group.requests import (
     SyncRequest,
 )
 from kraft.broker.group.shard import GroupSettings
+from kraft.broker.share_group.requests import ShareHeartbeatRequest, share_heartbeat_error
 from kraft.wire.error_codes import ErrorCode
 
 NEED_A_GROUP_ID = (JoinRequest, SyncRequest, GroupHeartbeatRequest, LeaveRequest, OffsetDeleteRequest)
@@ -31,6 +32,9 @@ def request_refusal(request: Request, settings: GroupSettings) -> Reply:
     if isinstance(request, ConsumerHeartbeatRequest):
         refusal = heartbeat_error(request, settings.settings_of(request.group).assignors)
         return None if refusal is None else request.refused(*refusal)
+    if isinstance(request, ShareHeartbeatRequest):
+        problem = share_heartbeat_error(request)
+        return None if problem is None else request.refused(*problem)
     error = request_error(request, settings)
     return None if error is ErrorCode.NONE else request.refused(error)
 

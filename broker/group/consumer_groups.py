@@ -87,6 +87,8 @@ def _create(
 ) -> str | None:
     """Begin a new consumer group. An empty classic group makes room; one with members is upgraded. Return why the
     heartbeat may not create its group."""
+    if request.group in shard.versions.newest.shares:
+        return f"Group {request.group} is not a consumer group."
     if request.epoch != JOIN_EPOCH:
         return f"Group {request.group} not found."
     if classic is not None and not classic.is_empty:
@@ -218,8 +220,8 @@ def read_description(shard: Shard, request: ConsumerDescribeRequest) -> Consumer
     group = shard.versions.committed.consumers.get(request.group)
     if group is not None:
         return describe(group, shard.topics, shard.settings.settings_of(request.group).assignors)
-    is_classic = request.group in shard.groups
-    problem = "is not a consumer group" if is_classic else "not found"
+    is_other = request.group in shard.groups or request.group in shard.versions.committed.shares
+    problem = "is not a consumer group" if is_other else "not found"
     return request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group} {problem}.")
 
 

@@ -68,6 +68,19 @@ from kraft.broker.group.requests import (
     TxnCommitRequest,
 )
 from kraft.broker.group.shard import GroupCounts, GroupSettings, Shard
+from kraft.broker.group.share_groups import (
+    begin_share_groups,
+    describe_group_of_shares,
+    heartbeat_in_share_group,
+    list_share_groups,
+    prepare_alteration,
+    prepare_deletion,
+    read_share_description,
+    share_states_deleted,
+    share_states_initialized,
+    share_timer_failed,
+    share_timer_fired,
+)
 from kraft.broker.group.step import (
     After,
     AssignmentStored,
@@ -75,9 +88,12 @@ from kraft.broker.group.step import (
     ContinueRequest,
     CoordinatorCall,
     CoordinatorStep,
+    DeleteShareStates,
     GroupDowngraded,
+    InitializeShareStates,
     ReadStableOffsets,
     SendReply,
+    ShareTimerFired,
     StaticMemberReplaced,
     Written,
 )
@@ -85,6 +101,15 @@ from kraft.broker.group.syncing import assigned, assignments_failed, sync
 from kraft.broker.group.timers import TimerKind
 from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import StagedEntry, TransactionEnd, entries_in_log
+from kraft.broker.share_group.requests import (
+    PrepareAlterRequest,
+    PrepareDeleteRequest,
+    ShareDescribeRequest,
+    ShareHeartbeatRequest,
+    ShareInitializedRequest,
+    StatesDeletedRequest,
+)
+from kraft.broker.share_group.timers import ShareSessionTimer
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -137,6 +162,7 @@ class GroupCoordinator:
                 self._shard.reset_session(group, member, now.monotonic_ms)
             shrink_if_too_large(self._shard, group, call)
         begin_consumer_groups(self._shard, call)
+        begin_share_groups(self._shard, call)
         begin_downgraded_groups(self._shard, call)
         return call.step()
 
@@ -148,9 +174,9 @@ class GroupCoordinator:
         )
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
-        consumers = shard.versions.newest.consumers
+        consumers, shares = shard.versions.newest.consumers, shard.versions.newest.shares
         for group_id in groups:
-            if group_id in consumers:
+            if group_id in consumers or group_id in shares:
                 shard.counts.consumer_rebalances += sum(
                     isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue)
                     for entry in found
@@ -187,6 +213,9 @@ class GroupCoordinator:
         if isinstance(timer, ConsumerTimer):
             consumer_timer_fired(self._shard, timer, call)
             return call.step()
+        if isinstance(timer, ShareSessionTimer):
+            share_timer_fired(self._shard, timer, call)
+            return call.step()
         group = self._shard.groups.get(timer.group)
         if group is not None:
             if timer.kind is TimerKind.SESSION:
@@ -213,18 +242,29 @@ class GroupCoordinator:
                 begin_downgraded_group(self._shard, group_id, call)
             case ReadStableOffsets(ticket, request):
                 call.reply(ticket, _read(self._shard, request))
+            case InitializeShareStates() | DeleteShareStates():
+                call.share_states.append(after)
         return call.step()
 
     def failed(self, after: After, error: ErrorCode, now: Now) -> CoordinatorStep:
         """Do the work that remains from a step whose entries were not appended, or were not committed in time."""
         call = CoordinatorCall(now)
         match after:
-            case SendReply(ticket, request, _) | ContinueRequest(ticket, request) | ReadStableOffsets(ticket, request):
+            case (
+                SendReply(ticket, request, _)
+                | ContinueRequest(ticket, request)
+                | ReadStableOffsets(ticket, request)
+                | DeleteShareStates(ticket, request, _)
+            ):
                 if isinstance(request, (ConsumerHeartbeatRequest, JoinRequest)):
                     consumer_write_failed(self._shard, request.group)
                 call.reply(ticket, request.refused(error))
             case ConsumerTimerFired():
                 consumer_timer_failed(self._shard, after, call)
+            case ShareTimerFired(timer):
+                share_timer_failed(self._shard, timer, call)
+            case InitializeShareStates(initialization):
+                self._shard.share_memories.pop(initialization.group, None)
             case GroupDowngraded(group_id):
                 begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
@@ -273,14 +313,17 @@ def _read(shard: Shard, request: Request) -> Reply:
         return read_offsets(shard.versions.committed, request)
     if isinstance(request, ConsumerDescribeRequest):
         return read_description(shard, request)
+    if isinstance(request, ShareDescribeRequest):
+        return read_share_description(shard, request)
     if isinstance(request, DescribeRequest):
         group = shard.groups.get(request.group)
         if group is not None:
             return group.describe()
-        is_consumer = request.group in shard.versions.committed.consumers
-        problem = "is not a classic group" if is_consumer else "not found"
+        committed = shard.versions.committed
+        is_other = request.group in committed.consumers or request.group in committed.shares
+        problem = "is not a classic group" if is_other else "not found"
         return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message=f"Group {request.group} {problem}.")
-    return ListReply(ErrorCode.NONE, (*_listed_classic_groups(shard), *list_consumer_groups(shard)))
+    return ListReply(ErrorCode.NONE, (*_listed_classic_groups(shard), *list_consumer_groups(shard), *list_share_groups(shard)))
 
 
 def _listed_classic_groups(shard: Shard) -> list[ListedGroup]:
@@ -313,6 +356,12 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] =
         TopicsGoneRequest: forget_topics,
         ConsumerHeartbeatRequest: consumer_heartbeat,
         ConsumerDescribeRequest: describe_consumer_group,
+        ShareHeartbeatRequest: heartbeat_in_share_group,
+        ShareDescribeRequest: describe_group_of_shares,
+        ShareInitializedRequest: share_states_initialized,
+        PrepareAlterRequest: prepare_alteration,
+        PrepareDeleteRequest: prepare_deletion,
+        StatesDeletedRequest: share_states_deleted,
     }
 )
 """Type of request → the function that handles such a request."""

@@ -18,8 +18,10 @@ from kraft.broker.consumer_group.state import EMPTY_GROUP, ConsumerGroup
 from kraft.broker.group.records import GroupKey, GroupLogEntry, GroupValue, OffsetKey, OffsetValue
 from kraft.broker.group.staged import NO_STAGED_OFFSETS, GroupStaged, StagedOffset, StagedOffsets, TopicPartition
 from kraft.broker.shard.transactional import StagedEntry, TransactionEnd
+from kraft.broker.share_group.records import ShareGroupLogEntry
+from kraft.broker.share_group.state import EMPTY_SHARE_GROUP, ShareGroup
 
-StateEntry = GroupLogEntry | ConsumerLogEntry | StagedEntry | TransactionEnd
+StateEntry = GroupLogEntry | ConsumerLogEntry | ShareGroupLogEntry | StagedEntry | TransactionEnd
 """The content of one record. A record in a transaction becomes a StagedEntry, a marker becomes a TransactionEnd."""
 GroupOffsets: TypeAlias = "HashTrieMap[TopicPartition, OffsetValue]"
 NO_OFFSETS: GroupOffsets = HashTrieMap()
@@ -27,12 +29,13 @@ NO_OFFSETS: GroupOffsets = HashTrieMap()
 
 class DurableState(NamedTuple):
     """The state computed from the records: each classic group's last stored generation, each group's committed offsets
-    (if it has any), the staged offsets of open transactions, and the consumer groups."""
+    (if it has any), the staged offsets of open transactions, the consumer groups and the share groups."""
 
     groups: HashTrieMap[str, GroupValue]
     offsets: HashTrieMap[str, GroupOffsets]
     staged: StagedOffsets = NO_STAGED_OFFSETS
     consumers: HashTrieMap[str, ConsumerGroup] = HashTrieMap()
+    shares: HashTrieMap[str, ShareGroup] = HashTrieMap()
 
     def with_entry(self, entry: StateEntry) -> DurableState:
         """Return the state after one more record."""
@@ -46,6 +49,8 @@ class DurableState(NamedTuple):
                 staged = StagedOffset(entry.producer_id, entry.offset, value)
                 return self._replace(staged=self.staged.with_offset(key, staged))
             return self.with_entry(entry.entry)
+        if isinstance(entry, ShareGroupLogEntry):
+            return self._with_share_group(entry)
         return self._with_consumer(entry)
 
     def _with_consumer(self, entry: ConsumerLogEntry) -> DurableState:
@@ -55,6 +60,14 @@ class DurableState(NamedTuple):
             return self
         group = known.get(group_id, EMPTY_GROUP).with_entry(*entry)
         return self._replace(consumers=known.remove(group_id) if group is None else known.insert(group_id, group))
+
+    def _with_share_group(self, entry: ShareGroupLogEntry) -> DurableState:
+        """Return the state after a record of a share group. A removal creates no group."""
+        group_id, known = entry.key.group, self.shares
+        if entry.value is None and group_id not in known:
+            return self
+        group = known.get(group_id, EMPTY_SHARE_GROUP).with_entry(*entry)
+        return self._replace(shares=known.remove(group_id) if group is None else known.insert(group_id, group))
 
     def _with_end(self, end: TransactionEnd) -> DurableState:
         """Apply (on commit) or drop (on abort) a producer's staged offsets. Applying an offset drops the older staged

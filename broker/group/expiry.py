@@ -21,8 +21,10 @@ from kraft.broker.group.rebalance import remove_member
 from kraft.broker.group.records import NO_TIMESTAMP, GroupKey, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
+from kraft.broker.group.share_groups import must_delete_states
 from kraft.broker.group.staged import GroupStaged, TopicPartition
 from kraft.broker.group.step import ContinueRequest, CoordinatorCall, SendReply
+from kraft.broker.share_group.state import ShareGroup, share_group_removal
 from kraft.wire.error_codes import ErrorCode
 
 REMOVAL_BYTES = 30
@@ -32,10 +34,13 @@ REMOVAL_BYTES = 30
 def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Delete an empty group, with all its offsets and issued member ids."""
     group, newest = shard.groups.get(request.group), shard.versions.newest
-    consumers = newest.consumers.get(request.group)
-    error = _delete_error(group, consumers)
+    consumers, shares = newest.consumers.get(request.group), newest.shares.get(request.group)
+    error = _delete_error(group, consumers, shares)
     if error is not ErrorCode.NONE:
         call.reply(ticket, DeleteReply(error))
+        return
+    if shares is not None:
+        _delete_share_group(shares, request, ticket, call)
         return
     offsets = sorted({*newest.offsets_of(request.group), *newest.staged_of(request.group)})
     is_all = _remove(shard, request, offsets, ticket, call)
@@ -49,7 +54,18 @@ def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: Coo
         call.then(SendReply(ticket, request, DeleteReply(ErrorCode.NONE)))
 
 
-def _delete_error(group: ClassicGroup | None, consumers: ConsumerGroup | None) -> ErrorCode:
+def _delete_share_group(shares: ShareGroup, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Remove an empty share group, once the states of its share partitions are deleted."""
+    if must_delete_states(shares, request, ticket, call):
+        return
+    for entry in share_group_removal(request.group, shares):
+        call.write(entry)
+    call.then(SendReply(ticket, request, DeleteReply(ErrorCode.NONE)))
+
+
+def _delete_error(group: ClassicGroup | None, consumers: ConsumerGroup | None, shares: ShareGroup | None) -> ErrorCode:
+    if shares is not None:
+        return ErrorCode.NON_EMPTY_GROUP if shares.members else ErrorCode.NONE
     if group is None and consumers is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     is_empty = not consumers.members if consumers is not None else group is None or group.is_empty

@@ -25,7 +25,9 @@ def join(shard: Shard, request: JoinRequest, ticket: Ticket, call: CoordinatorCa
     """Admit, reject or park a JoinGroup request. A new group is written to the log first; the request of its first
     member continues when that write is committed."""
     group, consumers = shard.groups.get(request.group), shard.versions.newest.consumers.get(request.group)
-    if consumers is not None and consumers.members:
+    if request.group in shard.versions.newest.shares:
+        call.reply(ticket, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    elif consumers is not None and consumers.members:
         join_consumer_group(shard, consumers, request, ticket, call)
     elif group is None and request.member_id:
         call.reply(ticket, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))

@@ -20,6 +20,12 @@ from kraft.broker.consumer_group.records import (
     decode_consumer_entry,
     encode_consumer_entry,
 )
+from kraft.broker.share_group.records import (
+    SHARE_KEY_TYPES,
+    ShareGroupLogEntry,
+    decode_share_group_entry,
+    encode_share_group_entry,
+)
 from kraft.seam import WireError
 from kraft.wire.messages.tagged import read_tagged
 from kraft.wire.primitives import (
@@ -129,10 +135,12 @@ class GroupLogEntry(NamedTuple):
 # writing
 
 
-def encode_entry(entry: GroupLogEntry | ConsumerLogEntry) -> LogRecord:
+def encode_entry(entry: GroupLogEntry | ConsumerLogEntry | ShareGroupLogEntry) -> LogRecord:
     """Encode the entry as a record. Raises ValueError if a string is longer than its field allows."""
     if isinstance(entry, ConsumerLogEntry):
         return LogRecord(*encode_consumer_entry(entry))
+    if isinstance(entry, ShareGroupLogEntry):
+        return LogRecord(*encode_share_group_entry(entry))
     key, value = entry
     if isinstance(key, GroupKey):
         return LogRecord(
@@ -193,7 +201,9 @@ def _encode_group(value: GroupValue) -> bytes:
 # reading
 
 
-def decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | ConsumerLogEntry | None:
+def decode_entry(
+    key: bytes | None, value: bytes | None
+) -> GroupLogEntry | ConsumerLogEntry | ShareGroupLogEntry | None:
     """Decode a record. Return None for a type or version that this release does not know. Raises WireError if the bytes
     do not parse."""
     try:
@@ -202,7 +212,9 @@ def decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | Cons
         raise WireError("a record of the offsets topic ends too soon") from None
 
 
-def _decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | ConsumerLogEntry | None:
+def _decode_entry(
+    key: bytes | None, value: bytes | None
+) -> GroupLogEntry | ConsumerLogEntry | ShareGroupLogEntry | None:
     if key is None:
         raise WireError("a record of the offsets topic has no key")
     data = memoryview(key)
@@ -216,6 +228,8 @@ def _decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | Con
         found = GroupKey(group or "")
     elif kind in KEY_TYPES:
         return decode_consumer_entry(kind, data, value)
+    elif kind in SHARE_KEY_TYPES:
+        return decode_share_group_entry(kind, data, value)
     else:
         return None
     if value is None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.broker.consumer_group.requests import ConsumerReply, ConsumerRequest
+from kraft.broker.share_group.requests import ShareGroupReply, ShareGroupRequest
 from kraft.wire.error_codes import ErrorCode
 
 NO_GENERATION = -1
@@ -258,9 +259,11 @@ class DeleteReply(NamedTuple):
 
 
 class DeleteRequest(NamedTuple):
-    """Delete a group and all its offsets."""
+    """Delete a group and all its offsets. `states_deleted`: the share coordinator has deleted the states of a share
+    group."""
 
     group: str
+    states_deleted: bool = False
 
     def refused(self, error: ErrorCode) -> DeleteReply:
         return DeleteReply(error)
@@ -295,7 +298,7 @@ class DescribeRequest(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """A group in a list. `group_type` is "classic" or "consumer"."""
+    """A group in a list. `group_type` is "classic", "consumer" or "share"."""
 
     group: str
     protocol_type: str
@@ -351,6 +354,7 @@ Reply = (
     | DescribeReply
     | ListReply
     | ConsumerReply
+    | ShareGroupReply
     | None
 )
 Request = (
@@ -369,6 +373,7 @@ Request = (
     | ExpireRequest
     | TopicsGoneRequest
     | ConsumerRequest
+    | ShareGroupRequest
 )
 
 Ticket = Callable[[Any], None]

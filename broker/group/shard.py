@@ -4,6 +4,7 @@ change it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,8 +17,16 @@ from kraft.broker.group.durable import DurableState, StateVersions
 from kraft.broker.group.staged import TopicPartition
 from kraft.broker.group.timers import Timer, TimerKind
 from kraft.broker.shard.timers import Timers
+from kraft.broker.share_group.initialization import ShareMemory
+from kraft.broker.share_group.requests import ShareMembershipSettings
+from kraft.broker.share_group.timers import ShareSessionTimer
 
 REMOVAL_BYTES_MAX = 256 * 1024
+
+
+def default_share_settings(group: str) -> ShareMembershipSettings:
+    """Return Kafka's defaults, for every share group."""
+    return ShareMembershipSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,8 @@ class GroupSettings:
     """Approximate maximum size in bytes of a group's removals in one batch; further removals go into the next batch."""
     settings_of: SettingsOf = default_settings
     """The settings of each consumer group."""
+    share_settings_of: Callable[[str], ShareMembershipSettings] = default_share_settings
+    """The settings of each share group."""
 
 
 @dataclass(slots=True)
@@ -58,17 +69,20 @@ class Shard:
     except consumer groups, which are in the states. `versions` has the states computed from the log. `topics` are the
     newest topics of the cluster; `memories` has what is remembered of consumer groups besides their records."""
 
-    __slots__ = ("counts", "groups", "memories", "settings", "timers", "topics", "versions")
+    __slots__ = ("counts", "groups", "memories", "settings", "share_memories", "timers", "topics", "versions")
 
     def __init__(self, settings: GroupSettings, state: DurableState, end_offset: int, counts: GroupCounts) -> None:
         self.settings = settings
         self.counts = counts
         self.versions = StateVersions(state, end_offset)
-        self.timers: Timers[Timer | ConsumerTimer] = Timers()
+        self.timers: Timers[Timer | ConsumerTimer | ShareSessionTimer] = Timers()
         self.topics: TopicsView = NoTopics()
         self.memories: dict[str, GroupMemory] = {}
+        self.share_memories: dict[str, ShareMemory] = {}
         self.groups: dict[str, ClassicGroup] = {}
-        for group_id in sorted({*state.groups, *state.offsets, *state.staged.groups} - set(state.consumers)):
+        for group_id in sorted(
+            {*state.groups, *state.offsets, *state.staged.groups} - set(state.consumers) - set(state.shares)
+        ):
             self.groups[group_id] = ClassicGroup.loaded(group_id, state.groups.get(group_id))
 
     def reset_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:

@@ -7,20 +7,25 @@ only entry of its step.
 will (the append failed, the timeout passed, the partition moved), it passes each item to `failed`, with the error. Each
 item is passed exactly once; `stored` and `failed` both return another step. If a step has no entries, its `after` waits
 for the entries appended before.
+4. It does the work in `share_states` at the share coordinators, at once: everything before is committed.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from kraft.broker.consumer_group.records import ConsumerLogEntry
 from kraft.broker.consumer_group.state import ConsumerGroup
 from kraft.broker.consumer_group.timers import ConsumerTimer
 from kraft.broker.group.classic_group import Member
 from kraft.broker.group.records import GroupLogEntry
-from kraft.broker.group.requests import JoinRequest, Reply, Request, Ticket
+from kraft.broker.group.requests import DeleteRequest, JoinRequest, Reply, Request, Ticket
 from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
+from kraft.broker.share_group.initialization import ShareInitialization
+from kraft.broker.share_group.records import ShareGroupLogEntry
+from kraft.broker.share_group.timers import ShareSessionTimer
 
 
 class SendReply(NamedTuple):
@@ -82,7 +87,28 @@ class GroupDowngraded(NamedTuple):
     group: str
 
 
-Written = GroupLogEntry | ConsumerLogEntry | TransactionalBatch | MarkerBatch
+class ShareTimerFired(NamedTuple):
+    """Nothing to do after the commit. If the write failed, the timer of a share group fires again later."""
+
+    timer: ShareSessionTimer
+
+
+class InitializeShareStates(NamedTuple):
+    """Work after the commit: begin the states of these share partitions at the share coordinator."""
+
+    initialization: ShareInitialization
+
+
+class DeleteShareStates(NamedTuple):
+    """Work after the commit: delete the states of these share partitions, then continue the request."""
+
+    ticket: Ticket
+    request: DeleteRequest
+    partitions: tuple[tuple[UUID, int], ...]
+
+
+ShareStateWork = InitializeShareStates | DeleteShareStates
+Written = GroupLogEntry | ConsumerLogEntry | ShareGroupLogEntry | TransactionalBatch | MarkerBatch
 After = (
     SendReply
     | ContinueRequest
@@ -91,6 +117,9 @@ After = (
     | ReadStableOffsets
     | ConsumerTimerFired
     | GroupDowngraded
+    | ShareTimerFired
+    | InitializeShareStates
+    | DeleteShareStates
 )
 
 
@@ -100,18 +129,20 @@ class CoordinatorStep(NamedTuple):
     entries: tuple[Written, ...] = ()
     replies: tuple[tuple[Ticket, Reply], ...] = ()
     after: tuple[After, ...] = ()
+    share_states: tuple[ShareStateWork, ...] = ()
 
 
 class CoordinatorCall:
     """One call of the coordinator, with its time. It collects the work of the call into a step."""
 
-    __slots__ = ("after", "entries", "now", "replies")
+    __slots__ = ("after", "entries", "now", "replies", "share_states")
 
     def __init__(self, now: Now) -> None:
         self.now = now
         self.entries: list[Written] = []
         self.replies: list[tuple[Ticket, Reply]] = []
         self.after: list[After] = []
+        self.share_states: list[ShareStateWork] = []
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
         """Add a reply that is sent at once."""
@@ -126,4 +157,4 @@ class CoordinatorCall:
         self.after.append(after)
 
     def step(self) -> CoordinatorStep:
-        return CoordinatorStep(tuple(self.entries), tuple(self.replies), tuple(self.after))
+        return CoordinatorStep(tuple(self.entries), tuple(self.replies), tuple(self.after), tuple(self.share_states))

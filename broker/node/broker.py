@@ -22,11 +22,15 @@ from kraft.seam import DiskError, Seam
 
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+    from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
     from kraft.broker.coordinator.auto_topics import AutoTopicCreation
+    from kraft.broker.coordinator.end_offsets import EndOffsets
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+    from kraft.broker.coordinator.share_coordinators import ShareCoordinators
+    from kraft.broker.coordinator.share_persister import SharePersister
     from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
     from kraft.broker.node.dispatch import Dispatcher
     from kraft.broker.node.lifecycle import BrokerLifecycle
@@ -54,6 +58,10 @@ class Broker:
     marker_writer: MarkerWriter
     transactions: TransactionCoordinators
     enrolment: PartitionEnrolment
+    share_coordinators: ShareCoordinators
+    share_persister: SharePersister
+    end_offsets: EndOffsets
+    shares: LedSharePartitions
 
     def __init__(
         self,

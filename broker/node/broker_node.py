@@ -17,8 +17,10 @@ import structlog
 import trio
 
 from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
 from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 from kraft.broker.coordinator.broker_connections import BrokerConnections
+from kraft.broker.coordinator.end_offsets import EndOffsets
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
 from kraft.broker.coordinator.group_settings import GroupSettingsLookup
 from kraft.broker.coordinator.marker_sender import MarkerSender
@@ -26,6 +28,9 @@ from kraft.broker.coordinator.marker_writer import MarkerWriter
 from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts
+from kraft.broker.coordinator.share_coordinators import ShareCoordinators
+from kraft.broker.coordinator.share_group_settings import ShareGroupSettingsLookup, share_membership_settings
+from kraft.broker.coordinator.share_persister import SharePersister
 from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
 from kraft.broker.following.leader_dialer import LeaderDialer
 from kraft.broker.node.broker import Broker
@@ -39,6 +44,7 @@ from kraft.broker.serving.controller_channel import ControllerChannel
 from kraft.broker.serving.dynamic_configs import DynamicConfigs
 from kraft.broker.serving.gates import Gates
 from kraft.broker.serving.metrics.metric_registry import Metrics
+from kraft.broker.serving.session import ANONYMOUS, Session
 from kraft.config import NodeConfig
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.controller.probes import Prober
@@ -151,7 +157,14 @@ class BrokerNode:
             replicas.budget.may_be_full,
         )
         settings_of = GroupSettingsLookup(broker.dynamic_configs, newest_image).of
-        broker.groups = GroupCoordinators(config, ports, newest_image, settings_of)
+        broker.groups = GroupCoordinators(
+            config,
+            ports,
+            newest_image,
+            settings_of,
+            lambda group: share_membership_settings(group, broker.dynamic_configs.node, newest_image()),
+            lambda request, ticket: broker.share_persister.ask(request, ticket),
+        )
         timeout_ms = config.integer("request.timeout.ms")
         broker.marker_writer = MarkerWriter(ports, broker.groups, replicas.locate, timeout_ms)
         dialer = LeaderDialer(config, seam.network, newest_image, shared.gates.memory)
@@ -169,6 +182,29 @@ class BrokerNode:
             newest_image,
             send=partial(self._enrolments.send, timeout_ms=timeout_ms),
             ask_here=broker.transactions.submit,
+        )
+        broker.share_coordinators = ShareCoordinators(config, ports, newest_image)
+        self._share_states = BrokerConnections(replicas.loop, dialer, f"broker-{config.node_id}-share-state")
+        broker.share_persister = SharePersister(
+            config.node_id,
+            replicas.loop,
+            newest_image,
+            send=partial(self._share_states.send, timeout_ms=timeout_ms),
+            ask_here=broker.share_coordinators.submit,
+            create_topic=lambda name: broker.auto_topics.create(self._own_session(), [name]),
+        )
+        broker.end_offsets = EndOffsets(
+            config.node_id,
+            newest_image,
+            replicas.find,
+            send=partial(self._share_states.send, timeout_ms=timeout_ms),
+        )
+        broker.shares = LedSharePartitions(
+            replicas.loop,
+            broker.share_persister,
+            ShareGroupSettingsLookup(broker.dynamic_configs, newest_image).of,
+            replicas.woken,
+            sessions_max=config.integer("group.share.max.share.sessions"),
         )
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
@@ -255,6 +291,7 @@ class BrokerNode:
             then()
         nursery.start_soon(broker.groups.expire_forever)
         nursery.start_soon(broker.transactions.expire_forever)
+        nursery.start_soon(broker.share_coordinators.maintain_forever)
         self._applied = newest
         await broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()
@@ -263,6 +300,12 @@ class BrokerNode:
     def _ask_controller(self, message: RpcMessage, **options: Any) -> Awaitable[Any]:
         """Send a request on the broker's channel (`ControllerChannel.request`)."""
         return self.broker.controller.request(message, **options)
+
+    def _own_session(self) -> Session:
+        """Return the session of requests that this broker makes itself."""
+        listener = self._config.inter_broker_listener_name
+        protocol = next(one.security_protocol.name for one in self._config.listeners if one.name == listener)
+        return Session(listener, protocol, ANONYMOUS, client_address="", client_id=f"broker-{self.broker.node_id}")
 
     def _registration(self) -> RegisterBrokerRequest:
         """Return the request that registers this incarnation."""
@@ -296,10 +339,13 @@ class BrokerNode:
         broker = self.broker
         if delta is None:
             broker.transactions.metadata_loaded(new)
+            broker.share_coordinators.metadata_loaded(new)
             broker.groups.metadata_loaded(new)
         else:
             broker.transactions.metadata_published(new, delta)
             self._enrolments.metadata_published(new)
+            broker.share_coordinators.metadata_published(new, delta)
+            self._share_states.metadata_published(new)
             broker.groups.metadata_published(new, delta)
 
     def _apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:

@@ -71,6 +71,8 @@ class Dispatcher:
         self._requests = requests
         self._log_limit = log_limit
         self._limits = limits
+        self.connection_closed: Callable[[int], None] = _ignore_connection
+        """Function that is called with the number of each connection that has ended."""
         self._connections: dict[int, ServerConnection] = {}
         self._connection_limits = connection_limits
         self._holding = True
@@ -117,6 +119,7 @@ class Dispatcher:
     def _closed(self, connection: ServerConnection, reason: CloseReason) -> None:
         self._connections.pop(connection.number, None)
         self._connection_limits.closed(connection)
+        self.connection_closed(connection.number)
         if reason is CloseReason.BAD_BYTES:
             session: Any = connection.session
             self._log_limit.warning(
@@ -184,3 +187,7 @@ def _resuming(connection: ServerConnection, steps: Steps) -> Steps:
 def _principal(transport: Transport) -> str:
     name = transport.peer_principal
     return ANONYMOUS if name is None else f"User:{name}"
+
+
+def _ignore_connection(number: int) -> None:
+    """Do nothing: no part of the broker wants to know."""

@@ -64,6 +64,7 @@ def make_dispatcher(
         log_limit=broker.log_limit,
         limits=limits,
     )
+    dispatcher.connection_closed = broker.shares.connection_closed
     if faults is not None:
         named = partial(request_partitions, newest_image, broker.replicas.fetch_sessions)
         dispatcher.entry = faults.wrap(dispatcher.handle, named)
@@ -93,6 +94,10 @@ def _context(
         write_log_starts_of=replicas.checkpoints.write_log_starts_of,
         groups=broker.groups,
         transactions=broker.transactions,
+        share_coordinators=broker.share_coordinators,
+        ask_share_coordinator=broker.share_persister.ask,
+        end_offsets=broker.end_offsets,
+        shares=broker.shares,
         marker_writer=broker.marker_writer,
         transactional_commits=TransactionalCommits(
             replicas.loop, broker.groups, broker.enrolment.ask, _verifies_transactions(broker)

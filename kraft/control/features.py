@@ -14,7 +14,7 @@ from kraft.control.commands import AdminRequest
 from kraft.control.decision import Context, Decision
 from kraft.image import FeatureRange, MetadataImage
 from kraft.image.events import EVENT_VERSIONS_BY_METADATA_VERSION, Event, FeatureLevel
-from kraft.image.image import ELR_FEATURE, GROUP_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_FEATURE
+from kraft.image.image import ELR_FEATURE, GROUP_FEATURE, METADATA_VERSION_FEATURE, SHARE_FEATURE, TRANSACTION_FEATURE
 from kraft.wire.error_codes import ErrorCode
 
 RELEASE = "0.1.0"
@@ -27,6 +27,7 @@ SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
     FeatureRange(ELR_FEATURE, 0, 1),
     FeatureRange(GROUP_FEATURE, 0, 1),
     FeatureRange(METADATA_VERSION_FEATURE, min(METADATA_VERSIONS), max(METADATA_VERSIONS)),
+    FeatureRange(SHARE_FEATURE, 0, 1),
     FeatureRange(TRANSACTION_FEATURE, 0, 2),
 )
 """The feature ranges with which every node of this release registers."""
@@ -35,6 +36,7 @@ BOOTSTRAP_FEATURES: tuple[tuple[str, int], ...] = (
     (METADATA_VERSION_FEATURE, max(METADATA_VERSIONS)),
     (ELR_FEATURE, 1),
     (GROUP_FEATURE, 1),
+    (SHARE_FEATURE, 1),
     (TRANSACTION_FEATURE, 2),
 )
 """The feature levels of a new cluster. Eligible leader replicas are always on (docs/deviations.md)."""

@@ -23,6 +23,7 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 METADATA_VERSION_FEATURE = "metadata.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
 GROUP_FEATURE = "group.version"
+SHARE_FEATURE = "share.version"
 TRANSACTION_FEATURE = "transaction.version"
 
 

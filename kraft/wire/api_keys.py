@@ -282,6 +282,18 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     (ApiKey.ADD_RAFT_VOTER, 0, 0),
     (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1, 1),
+    (ApiKey.SHARE_FETCH, 1, 2),
+    (ApiKey.SHARE_ACKNOWLEDGE, 1, 2),
+    (ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),
+    (ApiKey.READ_SHARE_GROUP_STATE, 0, 0),
+    (ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1),
+    (ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
+    (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1),
+    (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
 )
 """The APIs that a broker's listener answers."""
 

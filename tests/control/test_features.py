@@ -9,7 +9,7 @@ import pytest
 from kraft.control import ActivateController, AllocateProducerIds, RegisterControllerCommand
 from kraft.control.features import METADATA_VERSIONS, SUPPORTED_FEATURES, loses_metadata
 from kraft.image import Endpoint, FeatureRange
-from kraft.image.image import ELR_FEATURE, GROUP_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_FEATURE
+from kraft.image.image import ELR_FEATURE, GROUP_FEATURE, METADATA_VERSION_FEATURE, SHARE_FEATURE, TRANSACTION_FEATURE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.stages.admin_requests import feature_update
@@ -36,6 +36,7 @@ def test_empty_metadata_log_is_bootstrapped_only_once() -> None:
         METADATA_VERSION_FEATURE: NEWEST,
         ELR_FEATURE: 1,
         GROUP_FEATURE: 1,
+        SHARE_FEATURE: 1,
         TRANSACTION_FEATURE: 2,
     }
     assert cluster.image.cluster_id == CLUSTER_ID

@@ -1,1 +1,1 @@
-"""Handlers of the requests about groups: membership, committed offsets, descriptions and settings of all group types."""
+"""Handlers of the requests about groups: membership, committed offsets and descriptions of all group types."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import ASSIGNS_AT_ONCE, NO_SHARE_GROUPS
+from kraft.config.tables.reasons import ASSIGNS_AT_ONCE
 from kraft.config.tables.row import BOOLEAN, INT, STRING, key
 from kraft.config.validators import at_least, one_of, share_offset_reset
 
@@ -44,7 +44,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How long a share group keeps a member that sends no heartbeat.",
         at_least(1),
         broker="group.share.session.timeout.ms",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.heartbeat.interval.ms",
@@ -53,7 +52,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How often the members of a share group send a heartbeat.",
         at_least(1),
         broker="group.share.heartbeat.interval.ms",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.assignment.interval.ms",
@@ -62,7 +60,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Shortest time between two assignments of a share group.",
         at_least(0),
         broker="group.share.assignment.interval.ms",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "share.record.lock.duration.ms",
@@ -71,7 +69,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How long a delivered record is locked for its member.",
         at_least(1000),
         broker="group.share.record.lock.duration.ms",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.delivery.count.limit",
@@ -80,7 +77,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "How often a record is delivered before it is archived.",
         at_least(2),
         broker="group.share.delivery.count.limit",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.partition.max.record.locks",
@@ -89,7 +85,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most records locked in one partition of the group.",
         at_least(100),
         broker="group.share.partition.max.record.locks",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.auto.offset.reset",
@@ -97,7 +92,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "latest",
         "Where a share group begins to read a partition.",
         share_offset_reset,
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.isolation.level",
@@ -105,14 +99,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "read_uncommitted",
         "Whether a share group reads records of open and aborted transactions.",
         one_of("read_committed", "read_uncommitted"),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.renew.acknowledge.enable",
         BOOLEAN,
-        "false",
+        "true",
         "Whether members of a share group may renew the lock of a record.",
-        no_effect=NO_SHARE_GROUPS,
     ),
 )
 

@@ -8,7 +8,6 @@ from kraft.config.tables.reasons import (
     FIXED,
     NO_PURGE,
     NO_SASL,
-    NO_SHARE_GROUPS,
     ONE_LOOP,
     OWN_BOUNDS,
     SYSTEM_BUFFERS,
@@ -198,6 +197,6 @@ KEYS: tuple[ConfigKey, ...] = (
         INT,
         "1000",
         "How often finished share fetches are purged from purgatory.",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=NO_PURGE,
     ),
 )

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import NO_SHARE_GROUPS, NO_STREAMS_GROUPS
+from kraft.config.tables.reasons import (
+    ASSIGNS_AT_ONCE,
+    BY_SHARE_VERSION,
+    JAVA_CLASS,
+    NO_STREAMS_GROUPS,
+    ONE_LOOP_FOR_GROUPS,
+    ONE_SHARE_ASSIGNOR,
+)
 from kraft.config.tables.row import BOOLEAN, CLUSTER_WIDE, INT, LIST, SHORT, STRING, key
 from kraft.config.validators import at_least, between
 
@@ -13,7 +20,7 @@ KEYS: tuple[ConfigKey, ...] = (
         BOOLEAN,
         "false",
         "Whether share groups are served.",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=BY_SHARE_VERSION,
         internal=True,
     ),
     key(
@@ -22,7 +29,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "45000",
         "Session time-out of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.session.timeout.ms",
@@ -30,7 +36,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "45000",
         "Shortest session time-out of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.session.timeout.ms",
@@ -38,7 +43,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "60000",
         "Longest session time-out of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.heartbeat.interval.ms",
@@ -46,7 +50,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "Heartbeat interval of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.heartbeat.interval.ms",
@@ -54,7 +57,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "Shortest heartbeat interval of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.heartbeat.interval.ms",
@@ -62,7 +64,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Longest heartbeat interval of share groups.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.assignment.interval.ms",
@@ -70,7 +71,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1000",
         "Shortest time between two assignments of a share group.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -79,7 +80,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Lower bound of that time where a group sets it.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.share.max.assignment.interval.ms",
@@ -87,16 +88,17 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Upper bound of that time where a group sets it.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ASSIGNS_AT_ONCE,
     ),
-    key("group.share.assignors", LIST, "simple", "Server-side assignors of share groups.", no_effect=NO_SHARE_GROUPS),
+    key(
+        "group.share.assignors", LIST, "simple", "Server-side assignors of share groups.", no_effect=ONE_SHARE_ASSIGNOR
+    ),
     key(
         "group.share.max.size",
         INT,
         "200",
         "Most members of a share group.",
         between(1, 1000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.share.sessions",
@@ -104,7 +106,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2000",
         "Most share sessions of this broker.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.delivery.count.limit",
@@ -112,7 +113,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5",
         "How often a record is delivered before it is archived.",
         between(2, 10),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.delivery.count.limit",
@@ -120,7 +120,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2",
         "Lower bound of that count where a group sets it.",
         between(2, 5),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.delivery.count.limit",
@@ -128,7 +127,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "10",
         "Upper bound of that count where a group sets it.",
         between(5, 25),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.record.lock.duration.ms",
@@ -136,7 +134,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "30000",
         "How long a delivered record is locked for its member.",
         between(1000, 3_600_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.record.lock.duration.ms",
@@ -144,7 +141,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Lower bound of that time where a group sets it.",
         between(1000, 30_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.record.lock.duration.ms",
@@ -152,7 +148,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "60000",
         "Upper bound of that time where a group sets it.",
         between(30_000, 3_600_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.partition.max.record.locks",
@@ -160,7 +155,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2000",
         "Most records locked in one partition of a group.",
         between(100, 10_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.min.partition.max.record.locks",
@@ -168,7 +162,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "100",
         "Lower bound of that count where a group sets it.",
         between(100, 2000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.max.partition.max.record.locks",
@@ -176,7 +169,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "4000",
         "Upper bound of that count where a group sets it.",
         between(2000, 10_000),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "group.share.initialize.retry.interval.ms",
@@ -184,7 +176,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "30000",
         "Wait before the state of a share partition is set up again after a failure.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
         internal=True,
     ),
     key(
@@ -192,7 +183,7 @@ KEYS: tuple[ConfigKey, ...] = (
         STRING,
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
         "Class that keeps the state of share groups.",
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=JAVA_CLASS,
         internal=True,
     ),
     key(
@@ -201,7 +192,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "5",
         "How long the share coordinator gathers records before it writes them.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
     ),
     key(
         "share.coordinator.cached.buffer.max.bytes",
@@ -209,7 +200,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1048588",
         "Largest write buffer that the share coordinator keeps.",
         at_least(524_288),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -218,7 +209,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "1",
         "Threads of the share coordinator.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
+        no_effect=ONE_LOOP_FOR_GROUPS,
     ),
     key(
         "share.coordinator.load.buffer.size",
@@ -226,7 +217,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5242880",
         "Bytes per read while share state is loaded.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.write.timeout.ms",
@@ -234,7 +224,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5000",
         "How long a write of share state may take.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.snapshot.update.records.per.snapshot",
@@ -242,7 +231,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "500",
         "Updates after which a share partition's whole state is written.",
         at_least(0),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.cold.partition.snapshot.interval.ms",
@@ -250,7 +238,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "300000",
         "How often the state of quiet share partitions is written whole.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
         internal=True,
     ),
     key(
@@ -259,7 +246,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "50",
         "Partitions of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.replication.factor",
@@ -267,7 +253,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "3",
         "Replicas of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.min.isr",
@@ -275,7 +260,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2",
         "min.insync.replicas of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.segment.bytes",
@@ -283,14 +267,12 @@ KEYS: tuple[ConfigKey, ...] = (
         "104857600",
         "Segment size of the share state topic.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.compression.codec",
         INT,
         "0",
         "Codec of the share state topic.",
-        no_effect=NO_SHARE_GROUPS,
     ),
     key(
         "share.coordinator.state.topic.prune.interval.ms",
@@ -298,7 +280,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "300000",
         "How often old records of the share state topic are deleted.",
         at_least(1),
-        no_effect=NO_SHARE_GROUPS,
         internal=True,
     ),
     key(

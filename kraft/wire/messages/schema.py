@@ -104,6 +104,7 @@ def _field(field: dataclasses.Field[Any]) -> Field:
     entity = hint if dataclasses.is_dataclass(hint) else None
     kind = ENTITY if entity is not None else field.metadata["kafka_type"]
     kind = "int64" if kind == "datetime_i64" else kind  # a time remains milliseconds, as -1 is a value too
+    kind = "bytes" if kind == "records" else kind  # the general codec does not parse batches
     if kind != ENTITY and kind not in _ZEROES:
         raise TypeError(f"field {field.name}: wire type {kind} has no codec here")
     if field.default is not dataclasses.MISSING:

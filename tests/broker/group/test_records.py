@@ -136,7 +136,7 @@ def test_the_flexible_version_of_a_group_record_is_read() -> None:
     assert decode_entry(bytes.fromhex("0002 0001 67"), value) == (GroupKey("g"), GROUP)
 
 
-@pytest.mark.parametrize("kind", [4, 10, 15, 17, 32767])
+@pytest.mark.parametrize("kind", [4, 17, 19, 23, 32767])
 def test_a_record_of_a_type_of_another_release_is_skipped(kind: int) -> None:
     assert decode_entry(struct.pack(">h", kind) + b"anything", b"anything") is None
 

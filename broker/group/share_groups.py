@@ -1,0 +1,211 @@
+"""Share groups, as a part of the group coordinator.
+
+The decisions are in `kraft.broker.share_group`. This module finds the group, writes the entries of an operation as one
+batch, sends the reply when the batch is committed, and sets timers. A step may ask the driver to begin or to delete the
+states of share partitions at the share coordinator. Source: KIP-932, Kafka's GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from kraft.broker.consumer_group.requests import JOIN_EPOCH
+from kraft.broker.group.requests import DeleteRequest, ListedGroup, Ticket
+from kraft.broker.group.shard import Shard
+from kraft.broker.group.step import (
+    CoordinatorCall,
+    DeleteShareStates,
+    InitializeShareStates,
+    ReadStableOffsets,
+    SendReply,
+    ShareTimerFired,
+)
+from kraft.broker.share_group.heartbeat import (
+    ShareSurroundings,
+    describe_share_group,
+    fence_share_member,
+    share_heartbeat,
+)
+from kraft.broker.share_group.initialization import (
+    ShareMemory,
+    begin_alteration,
+    begin_deletion,
+    finish_deletion,
+    finish_initialization,
+)
+from kraft.broker.share_group.requests import (
+    SHARE_TYPE,
+    PrepareAlterRequest,
+    PrepareDeleteRequest,
+    ShareDescribeReply,
+    ShareDescribeRequest,
+    ShareHeartbeatRequest,
+    ShareInitializedRequest,
+    SharePreparedReply,
+    StatesDeletedRequest,
+)
+from kraft.broker.share_group.state import EMPTY_SHARE_GROUP, ShareDraft, ShareGroup
+from kraft.broker.share_group.timers import ShareSessionTimer
+from kraft.wire.error_codes import ErrorCode
+
+TIMER_RETRY_MS = 500
+
+
+def heartbeat_in_share_group(
+    shard: Shard, request: ShareHeartbeatRequest, ticket: Ticket, call: CoordinatorCall
+) -> None:
+    """Handle a heartbeat of a share group's member, and answer when everything that it changes is committed."""
+    group_id = request.group
+    group = shard.versions.newest.shares.get(group_id)
+    if group is None and (request.epoch != JOIN_EPOCH or _has_other_type(shard, group_id)):
+        problem = "is not a share group" if _has_other_type(shard, group_id) else "not found"
+        call.reply(ticket, request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}."))
+        return
+    draft = ShareDraft(group_id, EMPTY_SHARE_GROUP if group is None else group)
+    memory = shard.share_memories.get(group_id) or ShareMemory()
+    settings = shard.settings.share_settings_of(group_id)
+    reply, initialization = share_heartbeat(draft, request, ShareSurroundings(shard.topics, settings, memory, call.now))
+    if reply.error is not ErrorCode.NONE:
+        call.reply(ticket, reply)
+        return
+    shard.share_memories[group_id] = memory
+    _write(draft, call)
+    call.then(SendReply(ticket, request, reply))
+    if initialization is not None:
+        call.then(InitializeShareStates(initialization))
+    if request.member_id in draft.group.members:
+        timer = ShareSessionTimer(group_id, request.member_id)
+        shard.timers.set(timer, call.now.monotonic_ms + settings.session_timeout_ms)
+
+
+def _has_other_type(shard: Shard, group_id: str) -> bool:
+    return group_id in shard.groups or group_id in shard.versions.newest.consumers
+
+
+def _write(draft: ShareDraft, call: CoordinatorCall) -> None:
+    for entry in draft.entries:
+        call.write(entry)
+
+
+def share_states_initialized(
+    shard: Shard, request: ShareInitializedRequest, ticket: Ticket, call: CoordinatorCall
+) -> None:
+    """Write that share partitions of a group are initialized, so that the next heartbeats assign them."""
+    group = shard.versions.newest.shares.get(request.group)
+    if group is None:
+        call.reply(ticket, None)
+        return
+    draft = ShareDraft(request.group, group)
+    if finish_initialization(draft, request.partitions):
+        _write(draft, call)
+    call.then(SendReply(ticket, request, None))
+
+
+# offsets
+
+
+def prepare_alteration(shard: Shard, request: PrepareAlterRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Begin to alter the offsets of an empty group."""
+    draft = _draft_of_empty_group(shard, request, ticket, call)
+    if draft is not None:
+        begin_alteration(draft, request.partitions)
+        _write(draft, call)
+        places = tuple((topic_id, number) for topic_id, _, number in request.partitions)
+        call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE, None, draft.group.epoch, places)))
+
+
+def prepare_deletion(shard: Shard, request: PrepareDeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Begin to delete the offsets of an empty group in some topics."""
+    draft = _draft_of_empty_group(shard, request, ticket, call)
+    if draft is not None:
+        places = begin_deletion(draft, request.topic_ids, shard.topics)
+        _write(draft, call)
+        call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE, None, draft.group.epoch, places)))
+
+
+def share_states_deleted(shard: Shard, request: StatesDeletedRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Write that the states of some topics are deleted."""
+    group = shard.versions.newest.shares.get(request.group)
+    draft = ShareDraft(request.group, EMPTY_SHARE_GROUP if group is None else group)
+    finish_deletion(draft, request.topic_ids)
+    _write(draft, call)
+    call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE)))
+
+
+def _draft_of_empty_group(
+    shard: Shard, request: PrepareAlterRequest | PrepareDeleteRequest, ticket: Ticket, call: CoordinatorCall
+) -> ShareDraft | None:
+    """Return a draft of the group, or None if its offsets may not be changed; then the request is answered."""
+    group = shard.versions.newest.shares.get(request.group)
+    if group is None:
+        problem = "is not a share group" if _has_other_type(shard, request.group) else "not found"
+        refused = request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group} {problem}.")
+    elif group.members:
+        message = f"Share group {request.group} has {len(group.members)} members; its offsets cannot change."
+        refused = request.refused(ErrorCode.NON_EMPTY_GROUP, message)
+    else:
+        return ShareDraft(request.group, group)
+    call.reply(ticket, refused)
+    return None
+
+
+# timers
+
+
+def begin_share_groups(shard: Shard, call: CoordinatorCall) -> None:
+    """Set the timers of all members of a loaded partition: the full time of each starts now."""
+    for group_id, group in sorted(shard.versions.newest.shares.items()):
+        timeout_ms = shard.settings.share_settings_of(group_id).session_timeout_ms
+        for member_id in sorted(group.members):
+            shard.timers.set(ShareSessionTimer(group_id, member_id), call.now.monotonic_ms + timeout_ms)
+
+
+def share_timer_fired(shard: Shard, timer: ShareSessionTimer, call: CoordinatorCall) -> None:
+    """Fence a member that was not heard of."""
+    group = shard.versions.newest.shares.get(timer.group)
+    if group is not None and timer.member_id in group.members:
+        draft = ShareDraft(timer.group, group)
+        fence_share_member(draft, timer.member_id, shard.topics)
+        _write(draft, call)
+        call.then(ShareTimerFired(timer))
+
+
+def share_timer_failed(shard: Shard, timer: ShareSessionTimer, call: CoordinatorCall) -> None:
+    """Let the timer fire again, because its records were not written."""
+    shard.timers.set(timer, call.now.monotonic_ms + TIMER_RETRY_MS)
+
+
+# reading and deleting
+
+
+def describe_group_of_shares(
+    shard: Shard, request: ShareDescribeRequest, ticket: Ticket, call: CoordinatorCall
+) -> None:
+    """Describe a group after all writes in flight are committed."""
+    call.then(ReadStableOffsets(ticket, request))
+
+
+def read_share_description(shard: Shard, request: ShareDescribeRequest) -> ShareDescribeReply:
+    """Return the description of a share group from the committed state."""
+    group = shard.versions.committed.shares.get(request.group)
+    if group is not None:
+        return describe_share_group(group, shard.topics)
+    problem = "is not a share group" if _has_other_type(shard, request.group) else "not found"
+    return request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group} {problem}.")
+
+
+def list_share_groups(shard: Shard) -> list[ListedGroup]:
+    """Return the share groups of the committed state."""
+    return [
+        ListedGroup(group_id, SHARE_TYPE, group.state.value, SHARE_TYPE)
+        for group_id, group in shard.versions.committed.shares.items()
+    ]
+
+
+def must_delete_states(group: ShareGroup, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> bool:
+    """Return whether the states of the group's share partitions must be deleted before the group. The driver deletes
+    them, and then submits the request again."""
+    states = (*group.states.initialized.items(), *group.states.initializing.items())
+    places = tuple(dict.fromkeys((topic_id, number) for topic_id, one in states for number in sorted(one.partitions)))
+    if request.states_deleted or not places:
+        return False
+    call.then(DeleteShareStates(ticket, request, places))
+    return True

@@ -1,0 +1,145 @@
+"""Which share partitions of a group have a delivery state at the share coordinator.
+
+A share partition is assigned only after the share coordinator has its state. The group coordinator first writes which
+ones it begins to initialize, then asks the share coordinator, then writes which ones are initialized. What was begun
+and not finished is begun again after the retry interval, also by a later coordinator. Source: KIP-932, Kafka's
+GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from kraft.broker.consumer_group.requests import Partitions
+from kraft.broker.consumer_group.topics import TopicsView
+from kraft.broker.share_group.records import ShareStatesKey, ShareStatesValue, TopicStates
+from kraft.broker.share_group.state import ShareDraft, ShareGroup
+
+NO_NUMBERS: frozenset[int] = frozenset()
+
+
+class ShareInitialization(NamedTuple):
+    """Share partitions whose state the share coordinator must begin, in this state epoch."""
+
+    group: str
+    state_epoch: int
+    partitions: tuple[tuple[UUID, int], ...]
+
+
+class ShareMemory:
+    """What a coordinator remembers of a share group besides its records: when it last asked for states."""
+
+    __slots__ = ("asked_ms",)
+
+    def __init__(self) -> None:
+        self.asked_ms: int | None = None
+
+
+def subscribed_to(group: ShareGroup) -> frozenset[str]:
+    """Return the topics to which some member of the group subscribes."""
+    return frozenset().union(*(member.subscribed_names for member in group.members.values()))
+
+
+def assignable(group: ShareGroup, topics: TopicsView) -> Partitions:
+    """Return the initialized partitions of all topics that exist."""
+    return {
+        topic_id: states.partitions
+        for topic_id, states in group.states.initialized.items()
+        if states.partitions and topics.name_of(topic_id) is not None
+    }
+
+
+def begin_initialization(
+    draft: ShareDraft, topics: TopicsView, memory: ShareMemory, now_ms: int, retry_ms: int
+) -> ShareInitialization | None:
+    """Write which partitions of the subscribed topics are not initialized, if they are others than before. Return them
+    if the share coordinator must be asked now; None if there are none, or it was asked a short time ago."""
+    states = draft.group.states
+    missing: dict[UUID, TopicStates] = {}
+    for name in sorted(subscribed_to(draft.group)):
+        topic = topics.get(name)
+        if topic is not None:
+            numbers = frozenset(range(topic.partition_count)) - _numbers(states.initialized, topic.topic_id)
+            if numbers:
+                missing[topic.topic_id] = TopicStates(name, numbers)
+    kept = {topic_id: one for topic_id, one in states.initialized.items() if topics.name_of(topic_id) is not None}
+    is_more = any(one.partitions - _numbers(states.initializing, topic_id) for topic_id, one in missing.items())
+    if missing != dict(states.initializing) or kept != dict(states.initialized):
+        value = ShareStatesValue(missing, kept, states.deleting)
+        draft.write(ShareStatesKey(draft.group_id), value)
+    is_due = memory.asked_ms is None or now_ms - memory.asked_ms >= retry_ms
+    if not missing or not (is_more or is_due):
+        return None
+    memory.asked_ms = now_ms
+    places = tuple((topic_id, number) for topic_id, one in missing.items() for number in sorted(one.partitions))
+    return ShareInitialization(draft.group_id, draft.group.epoch, places)
+
+
+def finish_initialization(draft: ShareDraft, partitions: Iterable[tuple[UUID, int]]) -> bool:
+    """Write that these share partitions are initialized, and begin a new epoch, in which they are assigned. Return
+    whether that changes the group."""
+    states = draft.group.states
+    initializing, initialized = dict(states.initializing), dict(states.initialized)
+    for topic_id, number in partitions:
+        begun = initializing.get(topic_id)
+        if begun is None or number not in begun.partitions:
+            continue
+        initializing[topic_id] = TopicStates(begun.name, begun.partitions - {number})
+        known = _numbers(initialized, topic_id)
+        initialized[topic_id] = TopicStates(begun.name, known | {number})
+    if initialized == dict(states.initialized):
+        return False
+    left = {topic_id: one for topic_id, one in initializing.items() if one.partitions}
+    draft.write(ShareStatesKey(draft.group_id), ShareStatesValue(left, initialized, states.deleting))
+    draft.bump(draft.group.metadata_hash)
+    return True
+
+
+def begin_alteration(draft: ShareDraft, partitions: Iterable[tuple[UUID, str, int]]) -> None:
+    """Begin a new epoch of the group, in which the states of these share partitions begin again. Those that are not
+    initialized yet are being initialized from now on."""
+    states = draft.group.states
+    initializing = dict(states.initializing)
+    for topic_id, name, number in partitions:
+        if number not in _numbers(states.initialized, topic_id):
+            initializing[topic_id] = TopicStates(name, _numbers(initializing, topic_id) | {number})
+    if initializing != dict(states.initializing):
+        value = ShareStatesValue(initializing, states.initialized, states.deleting)
+        draft.write(ShareStatesKey(draft.group_id), value)
+    draft.bump(draft.group.metadata_hash)
+
+
+def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: TopicsView) -> tuple[tuple[UUID, int], ...]:
+    """Write that the states of these topics are being deleted. Return the share partitions whose states may exist."""
+    states = draft.group.states
+    initializing, initialized = dict(states.initializing), dict(states.initialized)
+    deleting = dict(states.deleting)
+    places: dict[tuple[UUID, int], None] = {}
+    for topic_id in sorted(topic_ids):
+        known = [one for one in (initializing.pop(topic_id, None), initialized.pop(topic_id, None)) if one is not None]
+        places.update(((topic_id, number), None) for one in known for number in sorted(one.partitions))
+        if topic_id in deleting:
+            topic = topics.get(deleting[topic_id])
+            count = 0 if topic is None or topic.topic_id != topic_id else topic.partition_count
+            places.update(((topic_id, number), None) for number in range(count))
+        elif known:
+            deleting[topic_id] = known[0].name
+    if deleting != dict(states.deleting):
+        draft.write(ShareStatesKey(draft.group_id), ShareStatesValue(initializing, initialized, deleting))
+    return tuple(places)
+
+
+def finish_deletion(draft: ShareDraft, topic_ids: Iterable[UUID]) -> None:
+    """Write that the states of these topics are deleted."""
+    states, gone = draft.group.states, set(topic_ids)
+    left = {topic_id: name for topic_id, name in states.deleting.items() if topic_id not in gone}
+    if left != dict(states.deleting):
+        value = ShareStatesValue(states.initializing, states.initialized, left)
+        draft.write(ShareStatesKey(draft.group_id), value)
+
+
+def _numbers(states: Mapping[UUID, TopicStates], topic_id: UUID) -> frozenset[int]:
+    known = states.get(topic_id)
+    return NO_NUMBERS if known is None else known.partitions

@@ -1,0 +1,319 @@
+"""ShareFetch and ShareAcknowledge on whole brokers: acquiring, acknowledging, locks, sessions, and changes of leaders
+(KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, RELEASE, RENEW, Share, ShareMember
+
+Shared = Callable[[Share, ShareMember], Awaitable[None]]
+LOCK_MS = 30_000
+
+
+@pytest.fixture
+def shared(run: Any) -> Callable[..., None]:
+    """Run a test with a share group that begins at offset 0, and one member."""
+
+    def run_shared(test: Shared, *, begins: bool = True, **settings: str) -> None:
+        async def main(world: Any, cluster: Any, _: Any) -> None:
+            share = Share(world, cluster)
+            if begins:
+                await share.begin()
+            await test(share, ShareMember(share))
+
+        run(main, **settings)
+
+    return run_shared
+
+
+def test_a_member_gets_records_and_another_member_gets_the_next_ones(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a", "b")
+        await share.append("c")
+        found = await member.acquire(max_records=2)
+        assert (found.acquired, found.values) == ([(0, 1, 1)], {0: "a", 1: "b"})
+        other = ShareMember(share, "m2")
+        assert (await other.acquire()).values == {2: "c"}
+        assert (await other.fetch()).acquired == []
+
+    shared(test)
+
+
+def test_an_acknowledged_record_is_not_delivered_again_after_the_leader_has_died(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a", "b", "c")
+        await member.acquire()
+        assert await member.acknowledge((0, 0, ACCEPT), (1, 1, REJECT)) is ErrorCode.NONE
+        share.world.kill(share.cluster.name(share.leader))
+        await share.world.sleep_ms(3_000)
+        other = ShareMember(share, "m2")
+        assert (await other.acquire()).acquired == [(2, 2, 1)]
+
+    shared(test)
+
+
+def test_a_released_record_is_delivered_again_with_a_higher_count(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a", "b")
+        await member.acquire()
+        found = await member.acquire((0, 0, RELEASE), (1, 1, ACCEPT))
+        assert (found.acknowledge_error, found.acquired, found.values) == (ErrorCode.NONE, [(0, 0, 2)], {0: "a"})
+
+    shared(test)
+
+
+def test_a_parked_fetch_is_answered_when_a_record_is_appended(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        began_ms = share.world.now_ns // 1_000_000
+        found: list[Any] = []
+
+        async def wait() -> None:
+            found.append(await member.fetch(wait_ms=20_000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await share.world.sleep_ms(500)
+            await share.append("b")
+        assert found[0].values == {1: "b"}
+        assert share.world.now_ns // 1_000_000 - began_ms < 2_000
+
+    shared(test)
+
+
+def test_a_parked_fetch_is_answered_when_a_lock_expires(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        other = ShareMember(share, "m2")
+        found = await other.fetch(wait_ms=2 * LOCK_MS)
+        assert found.acquired == [(0, 0, 2)]
+        assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
+        assert await other.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+
+    shared(test)
+
+
+def test_a_parked_fetch_is_answered_empty_at_its_deadline(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        began_ms = share.world.now_ns // 1_000_000
+        assert (await member.fetch(wait_ms=1_000)).acquired == []
+        assert 1_000 <= share.world.now_ns // 1_000_000 - began_ms < 1_200
+
+    shared(test)
+
+
+def test_a_renewed_lock_lasts_longer(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        await share.world.sleep_ms(20_000)
+        assert await member.acknowledge((0, 0, RENEW), is_renew_ack=True) is ErrorCode.NONE
+        await share.world.sleep_ms(20_000)
+        assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        assert share.led.state.start_offset == 1
+
+    shared(test)
+
+
+def test_a_renewal_needs_a_request_that_says_so_and_fetches_nothing(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        assert await member.acknowledge((0, 0, RENEW)) is ErrorCode.INVALID_REQUEST
+        refused = await member.respond((0, 0, RENEW), is_renew_ack=True)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        nothing = {"min_bytes": 0, "max_bytes": 0, "max_records": 0}
+        found = await member.fetch((0, 0, RENEW), is_renew_ack=True, **nothing)
+        assert (found.acknowledge_error, found.acquired) == (ErrorCode.NONE, [])
+
+    shared(test)
+
+
+def test_a_final_request_gives_the_records_back_at_once(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a", "b")
+        await member.acquire()
+        closed = await member.respond((0, 0, ACCEPT), share_session_epoch=-1)
+        assert closed.error_code == ErrorCode.NONE
+        other = ShareMember(share, "m2")
+        assert (await other.acquire()).acquired == [(1, 1, 1)]
+        assert await member.acknowledge((1, 1, ACCEPT)) is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+    shared(test)
+
+
+def test_a_final_acknowledgement_ends_the_session(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a", "b")
+        await member.acquire()
+        assert await member.acknowledge((0, 0, ACCEPT), share_session_epoch=-1) is ErrorCode.NONE
+        other = ShareMember(share, "m2")
+        assert (await other.acquire()).acquired == [(1, 1, 1)]
+
+    shared(test)
+
+
+def test_a_lost_connection_gives_the_records_back(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        share.world.kill("member-m1")
+        other = ShareMember(share, "m2")
+        assert (await other.acquire()).acquired == [(0, 0, 1)]
+
+    shared(test)
+
+
+def test_epochs_of_share_sessions_are_checked(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        assert await member.acknowledge(share_session_epoch=0) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert await member.acknowledge(share_session_epoch=1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+        refused = await member.respond((0, 0, ACCEPT), share_session_epoch=0)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        member.epoch = 0
+        await member.fetch()
+        refused = await member.respond(share_session_epoch=5)
+        assert refused.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert (await member.respond()).error_code == ErrorCode.NONE
+
+    shared(test)
+
+
+def test_a_broker_keeps_a_limited_number_of_share_sessions(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await member.fetch()
+        refused = await ShareMember(share, "m2").respond()
+        assert refused.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        await member.respond(share_session_epoch=-1)
+        assert (await ShareMember(share, "m3").respond()).error_code == ErrorCode.NONE
+
+    shared(test, group_share_max_share_sessions="1")
+
+
+def test_a_session_fetches_partitions_that_the_request_does_not_name_again(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await member.fetch()
+        await share.append("a")
+        assert (await member.acquire(named=False)).values == {0: "a"}
+        forgotten = [{"topic_id": share.states.topic_id, "partitions": [0]}]
+        await share.append("b")
+        assert (await member.fetch(named=False, forgotten_topics_data=forgotten)).acquired == []
+
+    shared(test)
+
+
+def test_a_strict_limit_delivers_part_of_a_log_batch(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a", "b", "c")
+        found = await member.acquire(max_records=2, share_acquire_mode=1)
+        assert found.values == {0: "a", 1: "b"}
+
+    shared(test)
+
+
+def test_records_of_aborted_transactions_are_not_delivered_to_a_read_committed_group(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        client = await share.cluster.connect(share.cluster.broker_ids[0], share.world.node("admin"))
+        await client.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            resources=[
+                {
+                    "resource_type": 32,
+                    "resource_name": "g",
+                    "configs": [{"name": "share.isolation.level", "config_operation": 0, "value": "read_committed"}],
+                }
+            ],
+        )
+        await share.append("aborted", producer_id=7, transactional=True)
+        await share.append("open", producer_id=8, transactional=True)
+        await share.end_transaction(7, commit=False)
+        assert (await member.fetch(wait_ms=500)).acquired == []
+        await share.end_transaction(8, commit=True)
+        await share.append("plain")
+        found = await member.acquire()
+        assert found.values == {1: "open", 4: "plain"}
+        assert found.acquired == [(1, 1, 1), (4, 4, 1)]
+        assert await member.acknowledge((1, 1, ACCEPT), (4, 4, ACCEPT)) is ErrorCode.NONE
+        assert share.led.state.start_offset == 5
+
+    shared(test)
+
+
+def test_a_share_partition_that_is_not_initialized_has_no_records(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        assert (await member.fetch(wait_ms=1_000)).acquired == []
+        await share.begin()
+        assert (await member.acquire()).values == {0: "a"}
+
+    shared(test, begins=False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "first"), [("latest", 2), ("earliest", 0), ("by_duration:PT1H", 0), ("by_duration:PT0S", 2)]
+)
+def test_a_group_begins_where_its_offset_reset_says(shared: Any, policy: str, first: int) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        client = await share.cluster.connect(share.cluster.broker_ids[0], share.world.node("admin"))
+        entry = {"name": "share.auto.offset.reset", "config_operation": 0, "value": policy}
+        resource = {"resource_type": 32, "resource_name": "g", "configs": [entry]}
+        await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+        await share.append("old")
+        await share.append("older")
+        await share.begin(-1)
+        old = await member.fetch(wait_ms=500)
+        await share.append("new")
+        assert min({**old.values, **(await member.acquire()).values}) == first
+
+    shared(test, begins=False)
+
+
+def test_a_partition_of_another_leader_names_that_leader(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        other = next(one for one in share.cluster.broker_ids if one != share.leader)
+        member.client = await share.cluster.connect(other, member.seam)
+        answered = await member.respond()
+        row = answered.responses[0].partitions[0]
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert row.current_leader.leader_id == share.leader
+        assert [one.node_id for one in answered.node_endpoints] == [share.leader]
+
+    shared(test)
+
+
+def test_acknowledgements_survive_the_death_of_the_share_coordinator(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        coordinator = share.states.broker
+        if coordinator == share.leader:
+            return  # both roles would end
+        share.world.kill(share.cluster.name(coordinator))
+        assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        assert share.led.state.start_offset == 1
+
+    shared(test)
+
+
+def test_a_deposed_leader_is_fenced_by_the_read_of_the_new_one(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        led = share.led
+        assert (await share.states.read(led.leader_epoch + 1)).error_code == ErrorCode.NONE
+        assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert share.led is not led
+
+    shared(test)

@@ -1,0 +1,242 @@
+"""Members of share groups at the group coordinator: heartbeats, initialization, leaving, sessions, deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kraft.broker.group.coordinator import GroupCoordinator
+from kraft.broker.group.durable import EMPTY_STATE
+from kraft.broker.group.records import decode_entry, encode_entry
+from kraft.broker.group.requests import DeleteReply, DeleteRequest, JoinRequest, ListReply, ListRequest, Request
+from kraft.broker.group.shard import GroupSettings
+from kraft.broker.group.step import CoordinatorStep, DeleteShareStates, InitializeShareStates
+from kraft.broker.shard.now import Now
+from kraft.broker.share_group.requests import (
+    ShareDescribeRequest,
+    ShareHeartbeatRequest,
+    ShareInitializedRequest,
+    ShareMembershipSettings,
+)
+from kraft.wire.error_codes import ErrorCode
+
+TOPIC = UUID(int=7)
+SESSION_MS, RETRY_MS = 45_000, 30_000
+
+
+class OneTopic:
+    """A cluster with the topic `orders`."""
+
+    name, topic_id = "orders", TOPIC
+
+    def __init__(self, partition_count: int = 2) -> None:
+        self.partition_count = partition_count
+
+    def get(self, name: str, /) -> Any:
+        return self if name == self.name else None
+
+    def name_of(self, topic_id: UUID, /) -> str | None:
+        return self.name if topic_id == TOPIC else None
+
+    def __iter__(self) -> Any:
+        return iter((self,))
+
+
+class Shares:
+    """A group coordinator whose writes are committed at once."""
+
+    def __init__(self, *, members_max: int = 200) -> None:
+        settings = ShareMembershipSettings(members_max=members_max)
+        self.settings = GroupSettings(share_settings_of=lambda group: settings)
+        self.machine = GroupCoordinator(self.settings, EMPTY_STATE, 0)
+        self.machine.topics_changed(OneTopic())
+        self.now = Now(0, 0)
+        self.log: list[Any] = []
+        self.work: list[Any] = []
+
+    def do(self, step: CoordinatorStep) -> None:
+        if step.entries:
+            for entry in step.entries:
+                assert decode_entry(*encode_entry(entry)) == entry  # type: ignore[arg-type]
+            self.log += step.entries
+            self.machine.appended(step.entries, len(self.log))
+            self.machine.advance(len(self.log))
+        for ticket, reply in step.replies:
+            ticket(reply)
+        self.work += step.share_states
+        for after in step.after:
+            self.do(self.machine.stored(after, self.now))
+
+    def ask(self, request: Request) -> Any:
+        replies: list[Any] = []
+        self.do(self.machine.handle(request, replies.append, self.now))
+        return replies[0] if replies else None
+
+    def beat(self, member: str = "m1", epoch: int = 0, names: tuple[str, ...] | None = None, group: str = "g") -> Any:
+        subscribed = ("orders",) if names is None and epoch == 0 else names
+        return self.ask(ShareHeartbeatRequest(group, member, epoch, "c", "/h", None, subscribed))
+
+    def initialize(self, *partitions: int) -> None:
+        places = tuple((TOPIC, number) for number in partitions)
+        self.ask(ShareInitializedRequest("g", places))
+
+    def pass_time(self, passed_ms: int) -> None:
+        self.now = Now(self.now.monotonic_ms + passed_ms, self.now.wall_ms + passed_ms)
+        while (step := self.machine.fire(self.now)) is not None:
+            self.do(step)
+
+    def failover(self) -> Shares:
+        """Return another coordinator that has loaded the log."""
+        other = Shares()
+        other.log = list(self.log)
+        other.machine = GroupCoordinator(self.settings, EMPTY_STATE.with_entries(self.log), len(self.log))
+        other.machine.topics_changed(OneTopic())
+        other.do(other.machine.begin(other.now))
+        return other
+
+    def describe(self) -> Any:
+        return self.ask(ShareDescribeRequest("g"))
+
+
+def test_a_member_gets_partitions_once_their_states_are_initialized() -> None:
+    shares = Shares()
+    reply = shares.beat()
+    assert (reply.error, reply.epoch, reply.assignment) == (ErrorCode.NONE, 1, {})
+    (work,) = shares.work
+    assert isinstance(work, InitializeShareStates)
+    assert work.initialization.partitions == ((TOPIC, 0), (TOPIC, 1))
+    shares.initialize(0, 1)
+    reply = shares.beat(epoch=1)
+    assert (reply.epoch, reply.assignment) == (2, {TOPIC: {0, 1}})
+    assert shares.beat(epoch=2).assignment is None
+
+
+def test_only_the_initialized_partitions_are_assigned() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(1)
+    assert shares.beat(epoch=1).assignment == {TOPIC: {1}}
+
+
+def test_an_initialization_that_was_not_finished_is_begun_again_after_the_retry_interval() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.pass_time(RETRY_MS - 1)
+    shares.beat(epoch=1)
+    assert len(shares.work) == 1
+    shares.pass_time(1)
+    shares.beat(epoch=1)
+    assert len(shares.work) == 2
+
+
+def test_a_new_coordinator_begins_the_initialization_again() -> None:
+    shares = Shares()
+    shares.beat()
+    other = shares.failover()
+    other.beat(epoch=1)
+    assert len(other.work) == 1
+
+
+def test_new_partitions_of_a_topic_are_initialized_and_assigned() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=1)
+    shares.machine.topics_changed(OneTopic(3))
+    shares.beat(epoch=2)
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 2),)
+    shares.initialize(2)
+    assert shares.beat(epoch=shares.describe().members[0].epoch).assignment == {TOPIC: {0, 1, 2}}
+
+
+def test_two_members_divide_the_partitions_and_three_share_them() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    for name in ("m2", "m3"):
+        shares.beat(name)
+    assignments = {}
+    for member in shares.describe().members:
+        reply = shares.beat(member.member_id, member.epoch, ("orders",))
+        assignments[member.member_id] = reply.assignment
+    assert set().union(*(one[TOPIC] for one in assignments.values())) == {0, 1}
+    assert all(one[TOPIC] for one in assignments.values())
+
+
+def test_a_member_that_leaves_or_is_silent_is_removed() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.beat("m2")
+    assert shares.beat("m2", -1).epoch == -1
+    assert [member.member_id for member in shares.describe().members] == ["m1"]
+    shares.pass_time(SESSION_MS)
+    assert shares.describe().members == ()
+    assert shares.describe().state == "Empty"
+    assert shares.beat(epoch=1).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_heartbeat_keeps_the_session() -> None:
+    shares = Shares()
+    shares.beat()
+    for _ in range(3):
+        shares.pass_time(SESSION_MS - 1)
+        assert shares.beat(epoch=1).error is ErrorCode.NONE
+
+
+def test_members_keep_their_session_over_a_failover() -> None:
+    shares = Shares()
+    shares.beat()
+    other = shares.failover()
+    other.pass_time(SESSION_MS - 1)
+    assert len(other.describe().members) == 1
+    other.pass_time(1)
+    assert other.describe().members == ()
+
+
+def test_a_lost_reply_is_repeated_and_other_epochs_are_fenced() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=1)
+    assert shares.beat(epoch=1).epoch == 2
+    assert shares.beat(epoch=3).error is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_full_group_takes_no_new_member() -> None:
+    shares = Shares(members_max=1)
+    shares.beat()
+    assert shares.beat("m2").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert shares.beat().error is ErrorCode.NONE
+
+
+def test_groups_of_different_types_do_not_mix() -> None:
+    shares = Shares()
+    shares.beat()
+    joining = JoinRequest("g", "", None, "c", "/h", 10_000, 10_000, "consumer", (("range", b""),), "fresh")
+    assert shares.ask(joining).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    shares.ask(joining._replace(group="classic"))
+    assert shares.beat(group="classic").error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert shares.beat(group="unknown", epoch=3).error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_share_group_is_listed_with_its_type() -> None:
+    shares = Shares()
+    shares.beat()
+    listed = shares.ask(ListRequest())
+    assert isinstance(listed, ListReply)
+    assert [(one.group, one.state, one.group_type) for one in listed.groups] == [("g", "Stable", "share")]
+
+
+def test_a_group_is_deleted_after_the_states_of_its_partitions() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0)
+    assert shares.ask(DeleteRequest("g")) == DeleteReply(ErrorCode.NON_EMPTY_GROUP)
+    shares.beat(epoch=-1)
+    assert shares.ask(DeleteRequest("g")) is None
+    work = shares.work[-1]
+    assert isinstance(work, DeleteShareStates)
+    assert sorted(work.partitions) == [(TOPIC, 0), (TOPIC, 1)]
+    assert shares.ask(DeleteRequest("g", states_deleted=True)) == DeleteReply(ErrorCode.NONE)
+    assert shares.describe().error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert shares.failover().describe().error is ErrorCode.GROUP_ID_NOT_FOUND
