@@ -323,7 +323,8 @@ def _read(shard: Shard, request: Request) -> Reply:
         is_other = request.group in committed.consumers or request.group in committed.shares
         problem = "is not a classic group" if is_other else "not found"
         return DescribeReply(ErrorCode.GROUP_ID_NOT_FOUND, "Dead", message=f"Group {request.group} {problem}.")
-    return ListReply(ErrorCode.NONE, (*_listed_classic_groups(shard), *list_consumer_groups(shard), *list_share_groups(shard)))
+    groups = (*_listed_classic_groups(shard), *list_consumer_groups(shard), *list_share_groups(shard))
+    return ListReply(ErrorCode.NONE, groups)
 
 
 def _listed_classic_groups(shard: Shard) -> list[ListedGroup]:
