@@ -56,6 +56,12 @@ from kraft.broker.api.groups.group_offsets import (
     handle_txn_offset_commit,
 )
 from kraft.broker.api.groups.groups_admin import handle_delete_groups, handle_describe_groups, handle_list_groups
+from kraft.broker.api.groups.share_group_offsets import (
+    handle_alter_share_group_offsets,
+    handle_delete_share_group_offsets,
+    handle_describe_share_group_offsets,
+)
+from kraft.broker.api.groups.share_groups import handle_share_group_describe, handle_share_group_heartbeat
 from kraft.broker.api.identify import handle_identify
 from kraft.broker.api.init_producer_id import handle_init_producer_id
 from kraft.broker.api.list_config_resources import handle_list_config_resources
@@ -65,12 +71,6 @@ from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_ep
 from kraft.broker.api.produce.handle_produce import ProduceHandler
 from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
 from kraft.broker.api.share_fetch.handle_share_fetch import handle_share_acknowledge, handle_share_fetch
-from kraft.broker.api.share_group_offsets import (
-    handle_alter_share_group_offsets,
-    handle_delete_share_group_offsets,
-    handle_describe_share_group_offsets,
-)
-from kraft.broker.api.share_groups import handle_share_group_describe, handle_share_group_heartbeat
 from kraft.broker.api.share_state import handle_share_state
 from kraft.broker.api.transactions import handle_add_offsets_to_txn, handle_add_partitions_to_txn, handle_end_txn
 from kraft.broker.api.transactions_admin import handle_describe_transactions, handle_list_transactions

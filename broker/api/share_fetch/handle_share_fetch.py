@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kraft.broker.api.groups.share_groups import serves_share_groups
 from kraft.broker.api.share_fetch.pending_share_fetch import (
     LeaderHints,
     ShareFetchLimits,
@@ -30,7 +31,6 @@ from kraft.broker.api.share_fetch.share_sessions import (
     ShareSession,
     TopicIdPartition,
 )
-from kraft.broker.api.share_groups import serves_share_groups
 from kraft.broker.serving.gates import Operation, Resource, ResourceType
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session

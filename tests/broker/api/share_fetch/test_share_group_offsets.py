@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.api.share_group_offsets import lag_of
+from kraft.broker.api.groups.share_group_offsets import lag_of
 from kraft.broker.share_coordinator.records import ShareSnapshot
 from kraft.broker.share_coordinator.requests import StateReply
 from kraft.wire.api_keys import ApiKey

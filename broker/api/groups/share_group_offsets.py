@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kraft.broker.api.group_offsets import group_resource
-from kraft.broker.api.share_groups import NOT_SERVED, serves_share_groups
+from kraft.broker.api.groups.group_offsets import group_resource
+from kraft.broker.api.groups.share_groups import NOT_SERVED, serves_share_groups
 from kraft.broker.coordinator.share_group_states import ask_all
 from kraft.broker.serving.gates import Operation
 from kraft.broker.serving.request_versions import answer, part, read, respond

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.group_offsets import group_resource
+from kraft.broker.api.groups.group_offsets import group_resource
 from kraft.broker.consumer_group.requests import AssignedTopic
 from kraft.broker.serving.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation
 from kraft.broker.serving.request_versions import answer, part, read, respond
