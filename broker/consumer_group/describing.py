@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe: a group as administrators see it.
 
-Source: ConsumerGroupDescribeRequest 0 and 1.
+Source: ConsumerGroupDescribeRequest 0 to 1.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A heartbeat does the following in this order. All its records are one atomic wri
 5. Compute the target assignment if it belongs to an older epoch.
 6. Reconcile the member with its target.
 
-Source: ConsumerGroupHeartbeatRequest 0 and 1, KIP-848, Kafka's GroupMetadataManager.
+Source: ConsumerGroupHeartbeatRequest 0 to 1, KIP-848, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kraft.broker.consumer_group.state import ConsumerGroup, Draft, partitions_o
 from kraft.broker.consumer_group.subscriptions import ids_of, topics_of
 from kraft.broker.consumer_group.targets import update_target
 from kraft.broker.consumer_group.topics import TopicsView
-from kraft.broker.consumer_group.validation import Refusal
+from kraft.broker.consumer_group.validation import GroupRefusal
 from kraft.broker.shard.now import Now
 from kraft.wire.error_codes import ErrorCode
 
@@ -73,7 +73,8 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeatRequest, around: Surroundi
     if after is None:
         message = "The member is in an unknown state. It must abandon all its partitions and rejoin."
         return request.refused(ErrorCode.FENCED_MEMBER_EPOCH, message)
-    is_shown = _is_full(request) or partitions_of(after.assigned) != partitions_of(before.assigned)
+    is_changed = after is not before and partitions_of(after.assigned) != partitions_of(before.assigned)
+    is_shown = is_changed or _is_full(request)
     return ConsumerHeartbeatReply(
         ErrorCode.NONE,
         None,
@@ -110,12 +111,12 @@ def _is_full(request: ConsumerHeartbeatRequest) -> bool:
 # what it subscribes to
 
 
-def _regex_refusal(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> Refusal | None:
+def _regex_refusal(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> GroupRefusal | None:
     regex, member = request.subscribed_regex, group.members.get(request.member_id)
     if not regex or (member is not None and member.subscribed_regex == regex):
         return None
     problem = regex_problem(regex)
-    return None if problem is None else Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+    return None if problem is None else GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
 
 
 def _update_member(

@@ -18,13 +18,13 @@ from kraft.broker.consumer_group.records import (
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerHeartbeatRequest
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings
 from kraft.broker.consumer_group.state import ConsumerGroup, Draft
-from kraft.broker.consumer_group.validation import Refusal
+from kraft.broker.consumer_group.validation import GroupRefusal
 from kraft.wire.error_codes import ErrorCode
 
 
 def heartbeat_refusal(
     group: ConsumerGroup, request: ConsumerHeartbeatRequest, settings: ConsumerGroupSettings
-) -> Refusal | None:
+) -> GroupRefusal | None:
     """Return why the member may not send this heartbeat; None if it may."""
     member_id, instance_id = request.member_id, request.instance_id
     owner = None if instance_id is None else group.static_members.get(instance_id)
@@ -32,11 +32,11 @@ def heartbeat_refusal(
     has_place = member_id in group.members or (is_joining and owner is not None)
     if not has_place and len(group.members) >= settings.members_max:
         message = f"The consumer group has reached its maximum capacity of {settings.members_max} members."
-        return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+        return GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
     if is_joining:
         if owner is not None and owner != member_id and _is_live(group, owner):
             message = f"Instance id {instance_id} is still used by member {owner}."
-            return Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+            return GroupRefusal(ErrorCode.UNRELEASED_INSTANCE_ID, message)
         return None
     refusal = member_refusal(group, member_id, instance_id)
     if refusal is not None:
@@ -48,7 +48,7 @@ def heartbeat_refusal(
         f"The member sent epoch {request.epoch}, the coordinator knows epoch {current.epoch}. "
         "The member must abandon all its partitions and rejoin."
     )
-    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
+    return GroupRefusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
 def _is_live(group: ConsumerGroup, owner: str) -> bool:
@@ -57,17 +57,17 @@ def _is_live(group: ConsumerGroup, owner: str) -> bool:
     return group.members[owner].classic is None and group.assignment_of(owner).epoch != LEAVE_STATIC_EPOCH
 
 
-def member_refusal(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Refusal | None:
+def member_refusal(group: ConsumerGroup, member_id: str, instance_id: str | None) -> GroupRefusal | None:
     """Return an error if there is no such member, or if another one has its instance id."""
     if instance_id is not None:
         owner = group.static_members.get(instance_id)
         if owner is None:
-            return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            return GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
         if owner != member_id:
             message = f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}."
-            return Refusal(ErrorCode.FENCED_INSTANCE_ID, message)
+            return GroupRefusal(ErrorCode.FENCED_INSTANCE_ID, message)
     if member_id not in group.members:
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+        return GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
     return None
 
 

@@ -3,8 +3,8 @@
 Every value is version 0, in flexible encoding. Topics are written in order of their ids and partitions in ascending
 order, so that equal values have equal bytes.
 Source: ConsumerGroupMetadataValue, ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMetadataValue,
-ConsumerGroupTargetAssignmentMemberValue, ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupRegularExpressionValue
-and their keys.
+ConsumerGroupTargetAssignmentMemberValue, ConsumerGroupCurrentMemberAssignmentValue,
+ConsumerGroupRegularExpressionValue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UUID_BYTES = 16
 HeldPartitions = Mapping[UUID, Mapping[int, int]]
 """Topic id → partition → the assignment epoch in which the member got the partition. Never changed; no mapping in it is
 empty."""
-NOTHING_HELD: HeldPartitions = {}
+NOTHING_HELD: HeldPartitions = MappingProxyType({})
 
 
 class MemberState(IntEnum):

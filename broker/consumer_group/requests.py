@@ -6,6 +6,7 @@ Source: ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest, KIP-848.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -20,7 +21,7 @@ LEAVE_STATIC_EPOCH = -2
 
 Partitions = Mapping[UUID, frozenset[int]]
 """Partitions by topic id. No mapping of this type is ever changed, and none has an empty set."""
-NO_PARTITIONS: Partitions = {}
+NO_PARTITIONS: Partitions = MappingProxyType({})
 
 
 class ConsumerHeartbeatReply(NamedTuple):

@@ -9,7 +9,7 @@ Source: KIP-848, Kafka's GroupMetadataManager.
 
 from __future__ import annotations
 
-from kraft.broker.consumer_group.memory import GroupMemory, Resolution
+from kraft.broker.consumer_group.memory import GroupMemory, RegexResolution
 from kraft.broker.consumer_group.records import RegexKey, RegexValue
 from kraft.broker.consumer_group.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.consumer_group.state import Draft
@@ -58,7 +58,7 @@ def _begin(topics: TopicsView, memory: GroupMemory, regex: str) -> None:
         expression = compile_expression(regex)
     except InvalidExpression:
         return
-    memory.resolutions[regex] = Resolution(expression, topics)
+    memory.resolutions[regex] = RegexResolution(expression, topics)
 
 
 def continue_resolutions(draft: Draft, memory: GroupMemory, now: Now) -> bool:

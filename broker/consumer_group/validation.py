@@ -1,6 +1,6 @@
 """Find errors in a heartbeat itself, which do not depend on the group.
 
-Source: ConsumerGroupHeartbeatRequest 0 and 1, Kafka's GroupMetadataManager.
+Source: ConsumerGroupHeartbeatRequest 0 to 1, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from kraft.broker.consumer_group.requests import JOIN_EPOCH, LEAVE_STATIC_EPOCH,
 from kraft.wire.error_codes import ErrorCode
 
 
-class Refusal(NamedTuple):
+class GroupRefusal(NamedTuple):
     """Why a request is refused: the error code, and a sentence for the client's log."""
 
     error: ErrorCode
     message: str
 
 
-def heartbeat_error(request: ConsumerHeartbeatRequest, assignors: Sequence[str]) -> Refusal | None:
+def heartbeat_error(request: ConsumerHeartbeatRequest, assignors: Sequence[str]) -> GroupRefusal | None:
     """Return the first error in the request itself, in Kafka's order; None if a coordinator may handle the request.
     `assignors` are the names that the broker allows."""
     for message in _problems(request):
-        return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return GroupRefusal(ErrorCode.INVALID_REQUEST, message)
     assignor = request.server_assignor
     if assignor is not None and (assignor not in assignors or assignor not in ASSIGNORS):
         known = ", ".join(name for name in assignors if name in ASSIGNORS)
         message = f"ServerAssignor {assignor} is not supported. Supported assignors: {known}."
-        return Refusal(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+        return GroupRefusal(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
     return None
 
 

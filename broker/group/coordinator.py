@@ -148,16 +148,17 @@ class GroupCoordinator:
         )
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
-        shard.counts.consumer_rebalances += sum(
-            isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue) for entry in found
-        )
         consumers = shard.versions.newest.consumers
         for group_id in groups:
             if group_id in consumers:
+                shard.counts.consumer_rebalances += sum(
+                    isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue)
+                    for entry in found
+                )
                 forget_classic_group(shard, group_id)
                 continue
-            shard.memories.pop(group_id, None)
             if group_id not in shard.groups:
+                shard.memories.pop(group_id, None)
                 shard.groups[group_id] = ClassicGroup.loaded(group_id, shard.versions.newest.groups.get(group_id))
             shard.forget_if_gone(group_id)
 

@@ -36,6 +36,8 @@ class DurableState(NamedTuple):
 
     def with_entry(self, entry: StateEntry) -> DurableState:
         """Return the state after one more record."""
+        if isinstance(entry, GroupLogEntry):
+            return self._with_plain(entry)
         if isinstance(entry, TransactionEnd):
             return self._with_end(entry)
         if isinstance(entry, StagedEntry):
@@ -44,9 +46,7 @@ class DurableState(NamedTuple):
                 staged = StagedOffset(entry.producer_id, entry.offset, value)
                 return self._replace(staged=self.staged.with_offset(key, staged))
             return self.with_entry(entry.entry)
-        if isinstance(entry, ConsumerLogEntry):
-            return self._with_consumer(entry)
-        return self._with_plain(entry)
+        return self._with_consumer(entry)
 
     def _with_consumer(self, entry: ConsumerLogEntry) -> DurableState:
         """Return the state after a record of a consumer group. A removal creates no group."""

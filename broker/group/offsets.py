@@ -8,6 +8,7 @@ Source: Kafka's OffsetMetadataManager.
 
 from __future__ import annotations
 
+from kraft.broker.consumer_group.state import ConsumerGroup
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
 from kraft.broker.group.consumer_offsets import consumer_commit_error, consumer_fetch_error
@@ -39,26 +40,29 @@ from kraft.wire.error_codes import ErrorCode
 def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Write the offsets that may be committed; the reply is sent when the batch is committed."""
     group = shard.groups.get(request.group)
-    is_consumer = request.group in shard.versions.newest.consumers
-    error = ErrorCode.NONE if is_consumer else _commit_error(group, request)
+    consumers = None if group is not None else shard.versions.newest.consumers.get(request.group)
+    error = ErrorCode.NONE if consumers is not None else _commit_error(group, request)
     if error is not ErrorCode.NONE:
         call.reply(ticket, request.refused(error))
         return
     if group is not None and request.member_id in group.members:
         shard.reset_session(group, group.members[request.member_id], call.now.monotonic_ms)
-    entries, reply = _sorted_out(shard, request, request.retention_ms, call)
+    entries, reply = _sorted_out(shard, request, consumers, request.retention_ms, call)
     for entry in entries:
         call.write(entry)
     call.then(SendReply(ticket, request, reply))
 
 
 def _sorted_out(
-    shard: Shard, request: CommitRequest | TxnCommitRequest, retention_ms: int, call: CoordinatorCall
+    shard: Shard,
+    request: CommitRequest | TxnCommitRequest,
+    consumers: ConsumerGroup | None,
+    retention_ms: int,
+    call: CoordinatorCall,
 ) -> tuple[list[GroupLogEntry], CommitReply]:
     """Return the entries for the valid offsets, and the reply. An offset that its member of a consumer group may not
     commit, or whose metadata text is too long, gets an error and no entry."""
     entries, rows = [], []
-    consumers = shard.versions.newest.consumers.get(request.group)
     for row in request.offsets:
         error = ErrorCode.NONE
         if consumers is not None:
@@ -74,12 +78,13 @@ def _sorted_out(
 
 def commit_in_transaction(shard: Shard, request: TxnCommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Stage the offsets that may be committed; the reply is sent when their batch is committed."""
-    is_consumer = request.group in shard.versions.newest.consumers
-    error = ErrorCode.NONE if is_consumer else _txn_commit_error(shard.groups.get(request.group), request)
+    group = shard.groups.get(request.group)
+    consumers = None if group is not None else shard.versions.newest.consumers.get(request.group)
+    error = ErrorCode.NONE if consumers is not None else _txn_commit_error(group, request)
     if error is not ErrorCode.NONE:
         call.reply(ticket, request.refused(error))
         return
-    entries, reply = _sorted_out(shard, request, -1, call)
+    entries, reply = _sorted_out(shard, request, consumers, -1, call)
     if entries:
         batch = TransactionalBatch(request.producer_id, request.producer_epoch, tuple(entries), request.verification)
         call.write(batch)  # fmt: skip

@@ -40,7 +40,8 @@ STAYS: Mapping[str, str] = MappingProxyType(
             rows_total""",
         "rows of a report, written field by field": "max_ms p50_ms p95_ms",
         "loaded by name": "ConfluentLibrary KafkaPythonLibrary",
-        "one of a row of names, of which others are used": "ADD_VOTER DISABLED FISH JOIN_AGAIN OPERATION WAITED_FOR ZSH",
+        "one of a row of names, of which others are used": """
+            ADD_VOTER DISABLED FISH JOIN_AGAIN OPERATION WAITED_FOR ZSH""",
         "verbs of the command line": "consume logdirs rolling_restart",
         "public interface of kraft.client and kraft.sim": """
             degrade fail_next isolate parse_mark partitions_for seek_to without_duplicates""",

@@ -20,6 +20,7 @@ ALLOWED: Mapping[str, str] = MappingProxyType(
         "ClusterUnreachable": "the same error of the client and of Spark's blocking client",
         "ConfigError": "an invalid setting: of a node, or of a client",
         "ConfigRow": "a row of a table of settings: one for Spark, one for the console",
+        "ConsumerGroup": "a group as its coordinator has it, and in the workload of the simulator",
         "Delivery": "the delivery of records by a producer, and of committed entries to listeners",
         "Endpoint": "an address of a node: in the metadata, and as the admin client returns it",
         "Event": "an event of the metadata log, and trio's event",

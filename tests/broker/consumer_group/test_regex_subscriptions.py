@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from uuid import UUID
 
-from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, Resolution
+from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, RegexResolution
 from kraft.broker.consumer_group.records import RegexValue
 from kraft.broker.consumer_group.regular_expressions import compile_expression
 from kraft.broker.consumer_group.regular_expressions.parser import parse
@@ -99,7 +99,7 @@ def test_a_step_of_a_search_does_not_take_longer_when_the_expression_does() -> N
     names = sorted("".join(draws.choices("ab", k=60)) for _ in range(20))
     text = "(a|b)*a(a|b){40}"
     expression, size = compile_expression(text), len(translate(text, parse(text)).instructions)
-    search = Resolution(expression, TopicRows({name: TopicRow(name, UUID(int=1), 1) for name in names}))
+    search = RegexResolution(expression, TopicRows({name: TopicRow(name, UUID(int=1), 1) for name in names}))
     executed = []
     while not search.is_over:
         before = expression.steps
