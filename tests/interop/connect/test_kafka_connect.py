@@ -63,12 +63,15 @@ class Scene:
         topic = {"topic": NUMBERS, REPLICAS: 3, COUNT: SEQUENCES}
         self.workers.configure(NUMBERS, {**config, **topic, **REQUIRED, **changes})
 
-    def configure_files(self) -> None:
+    def configure_lines(self) -> None:
         self._source.touch()
         source = {"connector.class": f"{FILES}.FileStreamSourceConnector", "file": self._source}
         topic = {"topic": LINES, REPLICAS: 3, COUNT: 1}
         boundary = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 300}
         self.workers.configure(LINES, {**source, **topic, **boundary, **REQUIRED})
+
+    def configure_sink(self) -> None:
+        """Start the sink. The topics must exist: its consumer would create them with one partition."""
         sink = {"connector.class": f"{FILES}.FileStreamSinkConnector", "file": self._target}
         self.workers.configure(SINK, {**sink, "topics": f"{NUMBERS},{LINES}"})
 
@@ -147,9 +150,10 @@ def test_connect_writes_each_record_once_when_workers_and_brokers_are_killed_and
         workers = stack.enter_context(workers_running(cluster.bootstrap, tmp_path))
         scene = Scene(cluster, workers, stack, tmp_path)
         scene.configure_numbers(**{"tasks.max": SEQUENCES})
-        scene.configure_files()
+        scene.configure_lines()
         scene.wait_divided()
         scene.advance()
+        scene.configure_sink()
 
         victim = scene.worker_of_first_task()
         workers.kill(victim)
