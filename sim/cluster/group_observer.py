@@ -131,7 +131,8 @@ class GroupObserver:
         error = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
         if key is ApiKey.CONSUMER_GROUP_HEARTBEAT and error is ErrorCode.NONE:
             self._heartbeat_accepted(node, member, asked.request, answer)
-        is_heartbeat = key is not ApiKey.OFFSET_COMMIT
+        is_leave = asked.request is not None and key is not ApiKey.OFFSET_COMMIT and asked.request.member_epoch < 0
+        is_heartbeat = key is not ApiKey.OFFSET_COMMIT and not is_leave
         self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), self._now_ms()))
 
     def _heartbeat_accepted(self, node: str, member: str, request: Any, answer: Any) -> None:
