@@ -23,11 +23,11 @@ from kraft.wire.error_codes import ErrorCode
 
 def heartbeat(shard: Shard, request: GroupHeartbeatRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Extend the member's session and report whether the member's generation is still current."""
-    consumers = shard.versions.newest.consumers.get(request.group)
+    group = shard.groups.get(request.group)
+    consumers = None if group is not None else shard.versions.newest.consumers.get(request.group)
     if consumers is not None:
         heartbeat_consumer_group(shard, consumers, request, ticket, call)
         return
-    group = shard.groups.get(request.group)
     call.reply(ticket, GroupHeartbeatReply(_heartbeat_error(shard, group, request, call)))
 
 

@@ -303,8 +303,9 @@ def _check_names(resource: ConfigResource, settings: list[str], delete: list[str
 
     known = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.GROUP: GROUP_KEYS}.get(resource.type, BROKER_KEYS)
     look_up = {ResourceType.TOPIC: topic_key, ResourceType.GROUP: group_key}.get(resource.type)
-    for name in delete if look_up is not None else ():
-        look_up(name)
+    if look_up is not None:
+        for name in delete:
+            look_up(name)
     for entry in settings:
         name = entry.partition("=")[0].strip()
         if resource.type is ResourceType.BROKER:
