@@ -22,8 +22,8 @@ from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
 from kraft.wire.server import Request
+from tests.client.group_consumers import EVERY, NEXT_GENERATION, GroupConsumer, at_work, fill
 from tests.stages.clients_in_world import PLACE, Stage, Test, cancelled_at, run, three
-from tests.stages.group_consumers import EVERY, NEXT_GENERATION, GroupConsumer, at_work, fill
 from tests.stages.tables import replace_row
 
 GROUPS = {

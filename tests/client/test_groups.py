@@ -16,8 +16,8 @@ from kraft.client.core.records import ConsumerRecord, TopicPartition
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
+from tests.client.group_consumers import EVERY, FAST, GroupConsumer, at_work, fill, grow
 from tests.stages.clients_in_world import PLACE, Stage, Test, cancelled_at, run, three
-from tests.stages.group_consumers import EVERY, FAST, GroupConsumer, at_work, fill, grow
 
 GROUPS = {"offsets_topic_num_partitions": "3", "group_initial_rebalance_delay_ms": "0"}
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
