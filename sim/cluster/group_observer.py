@@ -126,9 +126,10 @@ class GroupObserver:
             }
             accepted = frozenset(partition for partition, code in codes.items() if code is ErrorCode.NONE)
             self._tell(CommitAnswered(asked.number, accepted))
+            found = list(codes.values())
         else:
-            codes = {None: _code(answer.error_code)}
-        error = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+            found = [_code(answer.error_code)]
+        error = next((code for code in found if code is not ErrorCode.NONE), ErrorCode.NONE)
         if key is ApiKey.CONSUMER_GROUP_HEARTBEAT and error is ErrorCode.NONE:
             self._heartbeat_accepted(node, member, asked.request, answer)
         is_leave = asked.request is not None and key is not ApiKey.OFFSET_COMMIT and asked.request.member_epoch < 0
