@@ -221,7 +221,8 @@ class LedSharePartition(Parked):
             self._write_next()
 
     def _write_next(self) -> None:
-        write, _ = self._writes[0]
+        assert self.state is not None
+        write = self.state.sent_write(self._writes[0][0])
         request = WriteStateRequest(
             self.key,
             write.state_epoch,
