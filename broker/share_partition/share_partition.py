@@ -269,6 +269,10 @@ class SharePartition:
         self._runs.move_start(log_start_offset)
         self._pass_complete()
 
+    def write_start(self) -> StateWrite:
+        """Return a write of the start offset alone, so that other leaders begin at it too."""
+        return self._begin_write(self._writes + 1)
+
     def sent_write(self, write: StateWrite) -> StateWrite:
         """Return a write as it must be sent, now that all earlier writes are persisted or have failed. The start offset
         has passed the records of the persisted ones."""

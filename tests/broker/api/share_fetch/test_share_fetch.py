@@ -300,6 +300,31 @@ def test_a_group_begins_where_its_offset_reset_says(shared: Any, policy: str, fi
     shared(test, begins=False)
 
 
+def test_a_group_that_begins_at_the_end_gets_what_is_appended_while_it_has_no_member(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("old")
+        await share.begin(-1)
+        assert (await member.fetch(wait_ms=500)).acquired == []
+        await member.respond(share_session_epoch=-1)
+        await share.append("new")
+        assert (await ShareMember(share, "m2").fetch(wait_ms=2_000)).values == {1: "new"}
+
+    shared(test, begins=False)
+
+
+def test_a_group_that_begins_at_the_end_keeps_its_place_when_the_leader_dies(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("old")
+        await share.begin(-1)
+        assert (await member.fetch(wait_ms=500)).acquired == []
+        await share.append("new")
+        share.world.kill(share.cluster.name(share.leader))
+        await share.world.sleep_ms(3_000)
+        assert (await ShareMember(share, "m2").acquire()).values == {1: "new"}
+
+    shared(test, begins=False)
+
+
 def test_a_partition_of_another_leader_names_that_leader(shared: Any) -> None:
     async def test(share: Share, member: ShareMember) -> None:
         other = next(one for one in share.cluster.broker_ids if one != share.leader)
