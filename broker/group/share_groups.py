@@ -165,12 +165,14 @@ def share_timer_fired(shard: Shard, timer: ShareSessionTimer, call: CoordinatorC
         draft = ShareDraft(timer.group, group)
         fence_share_member(draft, timer.member_id, shard.topics)
         _write(draft, call)
-        call.then(ShareTimerFired(timer))
+        call.then(ShareTimerFired(timer, group))
 
 
-def share_timer_failed(shard: Shard, timer: ShareSessionTimer, call: CoordinatorCall) -> None:
-    """Let the timer fire again, because its records were not written."""
-    shard.timers.set(timer, call.now.monotonic_ms + TIMER_RETRY_MS)
+def share_timer_failed(shard: Shard, fired: ShareTimerFired, call: CoordinatorCall) -> None:
+    """Let the timer fire again if the log refused its records. If they were appended and only their commit takes long,
+    the member is gone; it may have joined again meanwhile."""
+    if shard.versions.newest.shares.get(fired.timer.group) is fired.group:
+        shard.timers.set(fired.timer, call.now.monotonic_ms + TIMER_RETRY_MS)
 
 
 # reading and deleting

@@ -43,7 +43,7 @@ class OneTopic:
 
 
 class Shares:
-    """A group coordinator whose writes are committed at once."""
+    """A group coordinator whose writes are committed at once, or wait in `waiting`."""
 
     def __init__(self, *, members_max: int = 200) -> None:
         settings = ShareMembershipSettings(members_max=members_max)
@@ -53,6 +53,8 @@ class Shares:
         self.now = Now(0, 0)
         self.log: list[Any] = []
         self.work: list[Any] = []
+        self.commits_at_once = True
+        self.waiting: list[Any] = []
 
     def do(self, step: CoordinatorStep) -> None:
         if step.entries:
@@ -60,12 +62,26 @@ class Shares:
                 assert decode_entry(*encode_entry(entry)) == entry  # type: ignore[arg-type]
             self.log += step.entries
             self.machine.appended(step.entries, len(self.log))
-            self.machine.advance(len(self.log))
+            if self.commits_at_once:
+                self.machine.advance(len(self.log))
         for ticket, reply in step.replies:
             ticket(reply)
         self.work += step.share_states
-        for after in step.after:
+        self.waiting += step.after
+        if self.commits_at_once:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit what waits."""
+        self.machine.advance(len(self.log))
+        waiting, self.waiting = self.waiting, []
+        for after in waiting:
             self.do(self.machine.stored(after, self.now))
+
+    def refuse(self, step: CoordinatorStep) -> None:
+        """Let the log refuse the records of a step."""
+        for after in step.after:
+            self.do(self.machine.failed(after, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now))
 
     def ask(self, request: Request) -> Any:
         replies: list[Any] = []
@@ -200,6 +216,35 @@ def test_a_lost_reply_is_repeated_and_other_epochs_are_fenced() -> None:
     shares.beat(epoch=1)
     assert shares.beat(epoch=1).epoch == 2
     assert shares.beat(epoch=3).error is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_removal_that_times_out_in_the_log_does_not_fence_a_member_that_has_joined_again() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.commits_at_once = False
+    shares.pass_time(SESSION_MS)
+    (removal,) = shares.waiting
+    shares.waiting = []
+    shares.beat()
+    shares.do(shares.machine.failed(removal, ErrorCode.COORDINATOR_NOT_AVAILABLE, shares.now))
+    shares.commits_at_once = True
+    shares.commit()
+    shares.pass_time(SESSION_MS - 1)
+    assert [member.member_id for member in shares.describe().members] == ["m1"]
+    shares.pass_time(1)
+    assert shares.describe().members == ()
+
+
+def test_a_removal_that_the_log_refuses_is_tried_again() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.now = Now(SESSION_MS, SESSION_MS)
+    removal = shares.machine.fire(shares.now)
+    assert removal is not None
+    shares.refuse(removal)
+    assert len(shares.describe().members) == 1
+    shares.pass_time(500)
+    assert shares.describe().members == ()
 
 
 def test_a_full_group_takes_no_new_member() -> None:
