@@ -285,3 +285,29 @@ def test_a_group_is_deleted_after_the_states_of_its_partitions() -> None:
     assert shares.ask(DeleteRequest("g", states_deleted=True)) == DeleteReply(ErrorCode.NONE)
     assert shares.describe().error is ErrorCode.GROUP_ID_NOT_FOUND
     assert shares.failover().describe().error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_partitions_whose_states_may_be_deleted_are_initialized_again_when_the_deletion_of_the_group_fails() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    assert shares.ask(DeleteRequest("g")) is None
+    assert isinstance(shares.work[-1], DeleteShareStates)
+    assert shares.beat().assignment == {}
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1))
+
+
+def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_began_to_delete() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    shares.ask(DeleteRequest("g"))
+    first = shares.work[-1]
+    shares.ask(DeleteRequest("g"))
+    assert shares.work[-1] is not first
+    assert sorted(shares.work[-1].partitions) == sorted(first.partitions)
+    other = shares.failover()
+    other.ask(DeleteRequest("g"))
+    assert sorted(other.work[-1].partitions) == sorted(first.partitions)
