@@ -311,3 +311,14 @@ def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_be
     other = shares.failover()
     other.ask(DeleteRequest("g"))
     assert sorted(other.work[-1].partitions) == sorted(first.partitions)
+
+
+def test_new_partitions_do_not_begin_states_again_that_are_being_begun() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.machine.topics_changed(OneTopic(3))
+    shares.beat(epoch=1)
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 2),)
+    shares.pass_time(RETRY_MS)
+    shares.beat(epoch=shares.describe().members[0].epoch)
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1), (TOPIC, 2))
