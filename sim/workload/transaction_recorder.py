@@ -17,7 +17,7 @@ from kraft.sim.cluster.cluster import SimCluster
 TRANSFERS, COPIES = "transfers", "copies"
 PARTITIONS: Mapping[str, int] = MappingProxyType({TRANSFERS: 3, COPIES: 2})
 """Topic that the transactions write to → number of its partitions."""
-INPUTS = [(TRANSFERS, index) for index in range(PARTITIONS[TRANSFERS])]
+INPUTS = tuple((TRANSFERS, index) for index in range(PARTITIONS[TRANSFERS]))
 """The partitions whose records the copying producer reads."""
 
 

@@ -49,7 +49,7 @@ FENCED = frozenset(
 """Errors of a write after which the state must be read again."""
 
 
-class Wakeable(Protocol):
+class WaitingShareFetch(Protocol):
     """A parked request."""
 
     def wake(self) -> None:
@@ -85,7 +85,7 @@ class LedSharePartition(Parked):
         self.stage = ShareStage.LOADING
         self.load_error = ErrorCode.NONE
         self.state: SharePartition | None = None
-        self.parked: dict[Wakeable, None] = {}
+        self.parked: dict[WaitingShareFetch, None] = {}
         """The requests that wait until there is something to acquire, in the order in which they will be served."""
         self._loop = loop
         self._persister = persister
@@ -129,7 +129,8 @@ class LedSharePartition(Parked):
 
     async def _find_start(self, state_epoch: int) -> None:
         """Begin at the offset that the group's share.auto.offset.reset names, and persist it. Otherwise the next
-        leader, or this one after a time without members, would look for the end again, and miss the records before it."""
+        leader, or this one after a time without members, would look for the end again, and miss the records before
+        it."""
         try:
             offset = await reset_offset(
                 self.partition, self.settings.offset_reset, self._loop.disk, self._loop.clock.wall_ms()

@@ -54,25 +54,25 @@ class Assertion(NamedTuple):
 
 
 class Concatenation(NamedTuple):
-    parts: tuple[Node, ...]
+    parts: tuple[SyntaxNode, ...]
 
 
 class Alternation(NamedTuple):
-    branches: tuple[Node, ...]
+    branches: tuple[SyntaxNode, ...]
 
 
 class Repetition(NamedTuple):
     """Matches `node` at least `low` times and at most `high` times; without a limit if `high` is None."""
 
-    node: Node
+    node: SyntaxNode
     low: int
     high: int | None
 
 
-Node = Empty | Characters | Assertion | Concatenation | Alternation | Repetition
+SyntaxNode = Empty | Characters | Assertion | Concatenation | Alternation | Repetition
 
 
-def concatenation(parts: list[Node]) -> Node:
+def concatenation(parts: list[SyntaxNode]) -> SyntaxNode:
     """Return the concatenation of these nodes, in its simplest form."""
     kept = tuple(part for part in parts if not isinstance(part, Empty))
     if len(kept) == 1:

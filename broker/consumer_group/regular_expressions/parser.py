@@ -27,8 +27,8 @@ from kraft.broker.consumer_group.regular_expressions.nodes import (
     Characters,
     Empty,
     InvalidExpression,
-    Node,
     Repetition,
+    SyntaxNode,
     concatenation,
 )
 
@@ -76,19 +76,19 @@ class _OpenGroup:
     def __init__(self, position: int, flags: _Flags) -> None:
         self.position = position
         self.flags = flags
-        self.branches: list[Node] = []
-        self.parts: list[Node] = []
+        self.branches: list[SyntaxNode] = []
+        self.parts: list[SyntaxNode] = []
 
     def end_branch(self) -> None:
         self.branches.append(concatenation(self.parts))
         self.parts = []
 
-    def close(self) -> Node:
+    def close(self) -> SyntaxNode:
         self.end_branch()
         return self.branches[0] if len(self.branches) == 1 else Alternation(tuple(self.branches))
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> SyntaxNode:
     """Return the syntax tree of `text`. Raises InvalidExpression."""
     return _Parser(text).parse()
 
@@ -103,7 +103,7 @@ class _Parser:
         self.repeated_until = -1
         """Position behind the last repetition operator, where another one is not allowed."""
 
-    def parse(self) -> Node:
+    def parse(self) -> SyntaxNode:
         if len(self.text) > CHARACTERS_MAX:
             raise self._error(f"longer than {CHARACTERS_MAX} characters", CHARACTERS_MAX)
         while self.position < len(self.text):
@@ -152,7 +152,7 @@ class _Parser:
         else:
             self._add_literal(ord(character), end)
 
-    def _add(self, node: Node, end: int) -> None:
+    def _add(self, node: SyntaxNode, end: int) -> None:
         self.groups[-1].parts.append(node)
         self.position = end
 

@@ -17,8 +17,8 @@ from kraft.broker.consumer_group.regular_expressions.nodes import (
     Characters,
     Concatenation,
     InvalidExpression,
-    Node,
     Repetition,
+    SyntaxNode,
 )
 
 INSTRUCTIONS_MAX = 5_000
@@ -60,7 +60,7 @@ class Program(NamedTuple):
     start: int
 
 
-def translate(text: str, node: Node) -> Program:
+def translate(text: str, node: SyntaxNode) -> Program:
     """Return the program of the syntax tree of `text`. Raises InvalidExpression if it is too long."""
     writer = _Writer(text)
     accept = writer.write(Accept())
@@ -82,7 +82,7 @@ class _Writer:
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
-    def node(self, node: Node, then: int) -> int:
+    def node(self, node: SyntaxNode, then: int) -> int:
         """Write a node that continues at `then`. Return its first instruction."""
         match node:
             case Characters(characters):

@@ -109,16 +109,16 @@ KEYS: tuple[ConfigKey, ...] = (
 )
 
 
-class Bounds(NamedTuple):
+class SettingBounds(NamedTuple):
     """The broker keys that limit a value."""
 
     least: str
     most: str
 
 
-BOUNDS: Mapping[str, Bounds] = MappingProxyType(
+BOUNDS: Mapping[str, SettingBounds] = MappingProxyType(
     {
-        f"{kind}.{name}": Bounds(f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
+        f"{kind}.{name}": SettingBounds(f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
         for kind, names in (
             ("consumer", ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")),
             (
