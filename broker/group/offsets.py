@@ -41,7 +41,9 @@ def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: Coordinat
     """Write the offsets that may be committed; the reply is sent when the batch is committed."""
     group = shard.groups.get(request.group)
     consumers = None if group is not None else shard.versions.newest.consumers.get(request.group)
-    error = ErrorCode.NONE if consumers is not None else _commit_error(group, request)
+    error = _share_group_error(shard, request)
+    if error is ErrorCode.NONE and consumers is None:
+        error = _commit_error(group, request)
     if error is not ErrorCode.NONE:
         call.reply(ticket, request.refused(error))
         return
@@ -80,7 +82,9 @@ def commit_in_transaction(shard: Shard, request: TxnCommitRequest, ticket: Ticke
     """Stage the offsets that may be committed; the reply is sent when their batch is committed."""
     group = shard.groups.get(request.group)
     consumers = None if group is not None else shard.versions.newest.consumers.get(request.group)
-    error = ErrorCode.NONE if consumers is not None else _txn_commit_error(group, request)
+    error = _share_group_error(shard, request)
+    if error is ErrorCode.NONE and consumers is None:
+        error = _txn_commit_error(group, request)
     if error is not ErrorCode.NONE:
         call.reply(ticket, request.refused(error))
         return
@@ -117,6 +121,12 @@ def end_transaction(shard: Shard, request: MarkerRequest, ticket: Ticket, call: 
         )
     )
     call.then(SendReply(ticket, request, MarkerReply(ErrorCode.NONE)))
+
+
+def _share_group_error(shard: Shard, request: CommitRequest | TxnCommitRequest) -> ErrorCode:
+    """Return GROUP_ID_NOT_FOUND for a share group, which keeps no offsets here."""
+    is_share_group = request.group in shard.versions.newest.shares
+    return ErrorCode.GROUP_ID_NOT_FOUND if is_share_group else ErrorCode.NONE
 
 
 def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCode:

@@ -55,8 +55,9 @@ def _raise_to(runs: OffsetRuns[DeliveryInfo | None], first: int, end: int, info:
 
 
 def updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:
-    """Return the state after an update."""
-    start = snapshot.start_offset if update.start_offset == NO_OFFSET else update.start_offset
+    """Return the state after an update. The start offset does not move back: an update with a lower one is a write that
+    was sent twice, and came again after a later one."""
+    start = max(snapshot.start_offset, update.start_offset)
     leader_epoch = snapshot.leader_epoch if update.leader_epoch == NO_EPOCH else update.leader_epoch
     count = update.delivery_complete_count
     return snapshot._replace(

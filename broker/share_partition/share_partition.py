@@ -309,8 +309,8 @@ class SharePartition:
         )
 
     def _write(self, number: int, batches: tuple[StateBatch, ...]) -> StateWrite:
-        """Return a write with the start offset and the count of complete offsets as they are when it is persisted, if
-        no earlier write is persisted in the meantime."""
+        """Return a write with the start offset and the count of complete offsets as they are when it is persisted,
+        unless an earlier write is persisted in the meantime."""
 
         def is_complete(delivery: Delivery) -> bool:
             return delivery.state.is_complete or (delivery.write == number and delivery.next_state.is_complete)

@@ -98,7 +98,7 @@ class GroupOffsetsDescription:
         self._described = described
         self._replies: dict[Place, StateReply] = {}
         self._names: dict[UUID, str] = {}
-        self._wanted: list[Place] = []
+        self._wanted: dict[Place, None] = {}
         self._rows: list[tuple[str, int, ErrorCode]] = []
         """Wanted partitions that cannot be described."""
 
@@ -135,12 +135,12 @@ class GroupOffsetsDescription:
                 self._rows.append((name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
                 self._names[topic.topic_id] = name
-                self._wanted.append((topic.topic_id, index))
+                self._wanted[topic.topic_id, index] = None
 
     def _read(self, place: Place, reply: StateReply) -> None:
         self._replies[place] = reply
         if len(self._replies) == len(self._wanted):
-            self._context.end_offsets.ask(self._wanted, self._finish)
+            self._context.end_offsets.ask(list(self._wanted), self._finish)
 
     def _finish(self, ends: dict[Place, int]) -> None:
         row = part(DESCRIBE, "DescribeShareGroupOffsetsResponsePartition")

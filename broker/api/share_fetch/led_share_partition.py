@@ -128,9 +128,8 @@ class LedSharePartition(Parked):
             )
 
     async def _find_start(self, state_epoch: int) -> None:
-        """Begin at the offset that the group's share.auto.offset.reset names, and persist it. Otherwise the next
-        leader, or this one after a time without members, would look for the end again, and miss the records before
-        it."""
+        """Begin at the offset that the group's share.auto.offset.reset names, and persist it. Otherwise another leader,
+        or this one after a time without members, would look for the end again and miss the records before it."""
         try:
             offset = await reset_offset(
                 self.partition, self.settings.offset_reset, self._loop.disk, self._loop.clock.wall_ms()

@@ -98,9 +98,13 @@ class ShareFetchOperation(Parked):
         self.is_final = limits.max_wait_ms <= 0
 
     def start(self) -> None:
-        """Answer now, or park the request."""
+        """Answer now, or park the request. If the session has ended meanwhile, nobody would give back what the request
+        acquires, or end it with its connection."""
         self.kept.end_parked()
-        self._try()
+        if self.kept.is_open:
+            self._try()
+        else:
+            self._finish({})
 
     def wake(self) -> None:
         """Check the request again at the end of this pass."""

@@ -39,12 +39,13 @@ class ParkedShareFetch(Protocol):
 class ShareSession:
     """The share session of one member. `connection` is the number of the connection that opened it."""
 
-    __slots__ = ("connection", "epoch", "member", "parked", "partitions")
+    __slots__ = ("connection", "epoch", "is_open", "member", "parked", "partitions")
 
     def __init__(self, member: ShareMember, connection: int) -> None:
         self.member = member
         self.connection = connection
         self.epoch = 1
+        self.is_open = True
         self.partitions: dict[TopicIdPartition, None] = {}
         self.parked: ParkedShareFetch | None = None
 
@@ -105,6 +106,7 @@ class ShareSessionCache:
         session = self._sessions.pop(member, None)
         if session is None:
             return
+        session.is_open = False
         members = self._by_connection[session.connection]
         del members[member]
         if not members:

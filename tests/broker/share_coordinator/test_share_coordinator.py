@@ -50,6 +50,18 @@ def test_a_read_returns_the_combined_writes() -> None:
     assert state.delivery_complete_count == 6
 
 
+def test_a_write_that_arrives_again_after_a_later_one_does_not_move_the_start_offset_back() -> None:
+    shares = Coordinated()
+    shares.initialize(0)
+    shares.write(0, acked(1, 4))
+    shares.write(5)
+    shares.write(0, acked(1, 4))
+    for one in (shares, shares.failover()):
+        state = one.read().state
+        assert state is not None
+        assert (state.start_offset, state.batches) == (5, ())
+
+
 def test_a_write_of_an_older_leader_epoch_is_fenced() -> None:
     shares = Coordinated()
     shares.initialize(0)

@@ -8,7 +8,17 @@ from uuid import UUID
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import EMPTY_STATE
 from kraft.broker.group.records import decode_entry, encode_entry
-from kraft.broker.group.requests import DeleteReply, DeleteRequest, JoinRequest, ListReply, ListRequest, Request
+from kraft.broker.group.requests import (
+    CommitRequest,
+    DeleteReply,
+    DeleteRequest,
+    JoinRequest,
+    ListReply,
+    ListRequest,
+    OffsetToCommit,
+    Request,
+    TxnCommitRequest,
+)
 from kraft.broker.group.shard import GroupSettings
 from kraft.broker.group.step import CoordinatorStep, DeleteShareStates, InitializeShareStates
 from kraft.broker.shard.now import Now
@@ -264,6 +274,15 @@ def test_groups_of_different_types_do_not_mix() -> None:
     assert shares.beat(group="unknown", epoch=3).error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_offsets_cannot_be_committed_to_a_share_group() -> None:
+    shares = Shares()
+    shares.beat()
+    row = OffsetToCommit("orders", 0, 5, -1, "")
+    commits = (CommitRequest("g", -1, "", None, (row,)), TxnCommitRequest("g", 7, 0, -1, "", None, (row,)))
+    for commit in commits:
+        assert shares.ask(commit).rows[0].error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
 def test_a_share_group_is_listed_with_its_type() -> None:
     shares = Shares()
     shares.beat()
@@ -293,7 +312,7 @@ def test_partitions_whose_states_may_be_deleted_are_initialized_again_when_the_d
     shares.initialize(0, 1)
     shares.beat(epoch=-1)
     assert shares.ask(DeleteRequest("g")) is None
-    assert isinstance(shares.work[-1], DeleteShareStates)
+    assert sorted(shares.work[-1].partitions) == [(TOPIC, 0), (TOPIC, 1)]
     assert shares.beat().assignment == {}
     assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kraft.broker.api.share_fetch.share_sessions import ShareMember as SessionKey
 from kraft.broker.partition.partition_host import PendingAppend
 from kraft.seam import DialFailed
 from kraft.sim.world import World
@@ -55,6 +56,11 @@ class Share:
         """The share partition at the leader."""
         node: Any = self.cluster.node(self.leader)
         return node.broker.broker.shares.find("g", (self.states.topic_id, 0))
+
+    def end_session(self, member: str) -> None:
+        """End a member's share session, as the leader does when its connection is lost."""
+        node: Any = self.cluster.node(self.leader)
+        node.broker.broker.shares.close_session(SessionKey("g", member))
 
     async def begin(self, start_offset: int = 0) -> None:
         assert await self.states.initialize(start_offset) is ErrorCode.NONE

@@ -67,6 +67,17 @@ def test_the_offsets_of_a_group_are_described_with_their_lag(run: Any) -> None:
     run(test)
 
 
+def test_a_partition_that_is_named_twice_is_described_once(run: Any) -> None:
+    async def test(world: Any, cluster: Any, _: Any) -> None:
+        _, client, _ = await begun((world, cluster))
+        asked = [{"group_id": "g", "topics": [{"topic_name": TOPIC, "partitions": [0, 0]}]}]
+        answered = await client.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=asked)
+        (topic,) = answered.groups[0].topics
+        assert [(row.partition_index, row.start_offset) for row in topic.partitions] == [(0, 2)]
+
+    run(test)
+
+
 def test_the_offsets_of_a_group_with_members_cannot_be_changed(run: Any) -> None:
     async def test(world: Any, cluster: Any, _: Any) -> None:
         _, client, _ = await begun((world, cluster))
