@@ -179,9 +179,12 @@ class Consumer:
 
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member, and stop reading."""
-        await self._leave(is_done=True)
-        self._assignment.replace(())
-        self._topic_failures = {}
+        try:
+            await self._leave(is_done=True)
+        finally:
+            # If this is cancelled, the partitions may already belong to other members, so `poll` must not return more.
+            self._assignment.replace(())
+            self._topic_failures = {}
         await trio.lowlevel.checkpoint()
 
     @contextmanager

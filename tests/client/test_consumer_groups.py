@@ -22,7 +22,7 @@ from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
 from kraft.wire.server import Request
-from tests.client.group_consumers import EVERY, NEXT_GENERATION, GroupConsumer, at_work, fill
+from tests.client.group_consumers import EVERY, FAST, NEXT_GENERATION, GroupConsumer, at_work, fill
 from tests.stages.clients_in_world import PLACE, Stage, Test, cancelled_at, run, three
 from tests.stages.tables import replace_row
 
@@ -654,5 +654,29 @@ def test_no_task_of_a_closed_consumer_is_left_when_no_broker_can_be_reached() ->
                 stage.world.isolate("a")
                 before_ns = stage.world.now_ns
         assert (stage.world.now_ns - before_ns) // 1_000_000 <= 5_000
+
+    alone(test)
+
+
+# subscribing and unsubscribing, in both protocols
+
+
+@pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
+def test_poll_returns_nothing_of_the_group_after_a_cancelled_unsubscribe(settings: dict[str, Any]) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        await fill(stage, 20)
+        step, is_cancelled = 0, True
+        while is_cancelled:
+            async with stage.consumer("a", **settings) as consumer:
+                await consumer.subscribe(["orders"])
+                assert await consumer.poll(records_max=1, timeout_ms=20_000)
+                is_cancelled = await cancelled_at(step, consumer.unsubscribe)
+                assert consumer.assignment == frozenset()
+                with pytest.raises(RuntimeError, match="nothing to read"):
+                    await consumer.poll(timeout_ms=1)
+            step += 1
+            assert step < STEPS_MAX
+        assert step > 1
 
     alone(test)
