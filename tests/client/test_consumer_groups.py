@@ -680,3 +680,22 @@ def test_poll_returns_nothing_of_the_group_after_a_cancelled_unsubscribe(setting
         assert step > 1
 
     alone(test)
+
+
+@pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
+def test_a_poll_that_begins_during_subscribe_returns_the_groups_records(settings: dict[str, Any]) -> None:
+    """The subscription waits for a commit of the partition that was assigned before."""
+
+    async def test(stage: Stage) -> None:
+        for topic in ("orders", "payments"):
+            await stage.create_topic(topic)
+            await fill(stage, 1, topic)
+        async with stage.consumer("a", **settings) as consumer, trio.open_nursery() as nursery:
+            await consumer.assign([PLACE])
+            assert len(await consumer.poll()) == 1
+            nursery.start_soon(consumer.subscribe, ["payments"])
+            await trio.lowlevel.checkpoint()
+            with trio.fail_after(20):
+                assert [record.topic for record in await consumer.poll()] == ["payments"]
+
+    alone(test)
