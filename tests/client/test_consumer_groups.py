@@ -583,6 +583,38 @@ def test_a_listener_commits_on_revoke_and_the_new_owner_continues_there() -> Non
     alone(test)
 
 
+def test_a_listener_may_take_longer_than_the_session_while_the_member_leaves() -> None:
+    class Slow(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            await stage_of_test.world.sleep_ms(2 * 6_000)
+            await consumer.commit()
+
+    async def test(stage: Stage) -> None:
+        nonlocal stage_of_test, consumer
+        stage_of_test = stage
+        await stage.create_topic("orders", 6)
+        await fill(stage, 60)
+        other = member(stage, "b", enable_auto_commit=False)
+
+        async def body(nursery: trio.Nursery) -> None:
+            await consumer.subscribe(["orders"], listener=Slow())
+            while len(consumer.assignment) < 6:
+                await consumer.poll(records_max=1, timeout_ms=100)
+            nursery.start_soon(consumer.unsubscribe)
+            await trio.lowlevel.checkpoint()
+            nursery.start_soon(other.work)
+            await stage.world.sleep_ms(2 * 6_000 - 500)
+            assert not other.held
+            await stage.until(lambda: other.held == EVERY)
+
+        async with stage.consumer("a", **MANUAL) as consumer:
+            await at_work(stage, body)
+
+    stage_of_test: Stage
+    consumer: Consumer
+    alone(test)
+
+
 def test_poll_raises_a_listeners_exception_and_the_member_stays_in_the_group() -> None:
     class Raising(RebalanceListener):
         async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
