@@ -715,6 +715,29 @@ def test_poll_returns_nothing_of_the_group_after_a_cancelled_unsubscribe(setting
 
 
 @pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
+def test_a_member_whose_unsubscribe_is_cancelled_still_leaves(settings: dict[str, Any]) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 1)
+        step, is_cancelled = 0, True
+        while is_cancelled:
+            async with stage.consumer("a", **settings) as consumer, stage.consumer("probe", **settings) as probe:
+                await consumer.subscribe(["orders"])
+                while not consumer.assignment:
+                    await consumer.poll(timeout_ms=100)
+                is_cancelled = await cancelled_at(step, consumer.unsubscribe)
+                await probe.subscribe(["orders"])
+                with trio.fail_after(5):  # the session of a member that only disappeared lasts longer
+                    while not probe.assignment:
+                        await probe.poll(timeout_ms=100)
+            step += 1
+            assert step < STEPS_MAX
+        assert step > 1
+
+    alone(test)
+
+
+@pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
 def test_a_poll_that_begins_during_subscribe_returns_the_groups_records(settings: dict[str, Any]) -> None:
     """The subscription waits for a commit of the partition that was assigned before."""
 
