@@ -44,7 +44,7 @@ from kraft.broker.consumer_group.resolving import (
     regex_problem,
 )
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings
-from kraft.broker.consumer_group.state import ConsumerGroup, Draft, partitions_of
+from kraft.broker.consumer_group.state import ConsumerGroup, Draft, partitions_of, subscription_of
 from kraft.broker.consumer_group.subscriptions import ids_of, topics_of
 from kraft.broker.consumer_group.targets import update_target
 from kraft.broker.consumer_group.topics import TopicsView
@@ -178,7 +178,7 @@ def _reconcile(
     goal = Goal(
         group.assignment_epoch,
         group.target_of(member_id),
-        ids_of(topics_of(group, group.members[member_id]), topics),
+        ids_of(topics_of(group, subscription_of(group.members[member_id])), topics),
         request.owned,
         lambda topic_id, partition: group.is_free_for(member_id, topic_id, partition),
         is_new_subscription,

@@ -148,12 +148,8 @@ def may_downgrade(
     a classic one): the others are all classic, there are some, and there is room for them in a classic group."""
     if leaving is not None and (leaving not in group.members or group.members[leaving].classic is not None):
         return False
-    others = [member for member_id, member in group.members.items() if member_id != leaving]
-    return (
-        settings.migration_policy.downgrades
-        and 0 < len(others) <= classic_members_max
-        and all(member.classic is not None for member in others)
-    )
+    others = len(group.members) - (leaving is not None)
+    return settings.migration_policy.downgrades and 0 < others <= classic_members_max and group.classic_count == others
 
 
 def classic_members(

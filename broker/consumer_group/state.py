@@ -42,6 +42,10 @@ NEW_MEMBER = CurrentMemberValue(0, -1, MemberState.STABLE)
 """The current assignment of a member that has none yet."""
 
 
+Subscription = tuple[tuple[str, ...], str | None]
+"""The topic names and the regular expression to which a member subscribes."""
+
+
 class ConsumerGroupState(Enum):
     """State of a group; the value is the name that clients see."""
 
@@ -53,7 +57,8 @@ class ConsumerGroupState(Enum):
 
 class ConsumerGroup(NamedTuple):
     """One group. `targets` and `current` have the assignments by member id, `static_members` the member ids by instance
-    id, and `regexes` the topics of each resolved regular expression."""
+    id, and `regexes` the topics of each resolved regular expression. `subscriptions` has how many members have each
+    subscription, and `classic_count` is how many use the classic protocol."""
 
     epoch: int = 0
     metadata_hash: int = 0
@@ -64,6 +69,8 @@ class ConsumerGroup(NamedTuple):
     holders: HashTrieMap[tuple[UUID, int], str] = HashTrieMap()
     static_members: HashTrieMap[str, str] = HashTrieMap()
     regexes: HashTrieMap[str, RegexValue] = HashTrieMap()
+    subscriptions: HashTrieMap[Subscription, int] = HashTrieMap()
+    classic_count: int = 0
 
     # reading
 
@@ -114,14 +121,24 @@ class ConsumerGroup(NamedTuple):
                 return self._replace(regexes=self.regexes.insert(regex, value))
 
     def _with_member(self, member_id: str, value: ConsumerMemberValue | None) -> ConsumerGroup:
-        old, static = self.members.get(member_id), self.static_members
-        if old is not None and old.instance_id is not None and static.get(old.instance_id) == member_id:
-            static = static.remove(old.instance_id)
-        if value is None:
-            return self._replace(members=self.members.discard(member_id), static_members=static)
-        if value.instance_id is not None:
-            static = static.insert(value.instance_id, member_id)
-        return self._replace(members=self.members.insert(member_id, value), static_members=static)
+        members, static = self.members, self.static_members
+        subscriptions, classic_count = self.subscriptions, self.classic_count
+        old = members.get(member_id)
+        if old is not None:
+            members = members.remove(member_id)
+            subscriptions = _with_count(subscriptions, subscription_of(old), -1)
+            classic_count -= old.classic is not None
+            if old.instance_id is not None and static.get(old.instance_id) == member_id:
+                static = static.remove(old.instance_id)
+        if value is not None:
+            members = members.insert(member_id, value)
+            subscriptions = _with_count(subscriptions, subscription_of(value), 1)
+            classic_count += value.classic is not None
+            if value.instance_id is not None:
+                static = static.insert(value.instance_id, member_id)
+        return self._replace(
+            members=members, static_members=static, subscriptions=subscriptions, classic_count=classic_count
+        )
 
     def _with_current(self, member_id: str, value: CurrentMemberValue | None) -> ConsumerGroup:
         old, holders = self.current.get(member_id), self.holders
@@ -137,6 +154,19 @@ class ConsumerGroup(NamedTuple):
 
 
 EMPTY_GROUP = ConsumerGroup()
+
+
+def subscription_of(member: ConsumerMemberValue) -> Subscription:
+    """Return the member's subscription."""
+    return member.subscribed_names, member.subscribed_regex
+
+
+def _with_count(
+    counts: HashTrieMap[Subscription, int], subscription: Subscription, change: int
+) -> HashTrieMap[Subscription, int]:
+    """Return the counts with one more or one fewer member of this subscription."""
+    count = counts.get(subscription, 0) + change
+    return counts.insert(subscription, count) if count else counts.remove(subscription)
 
 
 def is_reconciled(current: CurrentMemberValue, assignment_epoch: int) -> bool:

@@ -9,29 +9,27 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from uuid import UUID
 
-from kraft.broker.consumer_group.records import ConsumerMemberValue
-from kraft.broker.consumer_group.state import ConsumerGroup
+from kraft.broker.consumer_group.state import ConsumerGroup, Subscription
 from kraft.broker.consumer_group.topics import TopicsView
 
 HASH_BYTES = 8
 
 
-def topics_of(group: ConsumerGroup, member: ConsumerMemberValue) -> frozenset[str]:
-    """Return the topics to which the member subscribes. An expression that is not resolved yet matches none."""
-    names = frozenset(member.subscribed_names)
-    resolved = None if member.subscribed_regex is None else group.regexes.get(member.subscribed_regex)
-    return names if resolved is None else names.union(resolved.topics)
+def topics_of(group: ConsumerGroup, subscription: Subscription) -> frozenset[str]:
+    """Return the topics of a subscription. An expression that is not resolved yet matches none."""
+    names, regex = subscription
+    resolved = None if regex is None else group.regexes.get(regex)
+    return frozenset(names) if resolved is None else frozenset(names).union(resolved.topics)
 
 
 def subscribed_topics(group: ConsumerGroup) -> frozenset[str]:
     """Return the topics to which some member of the group subscribes."""
-    subscriptions = {(member.subscribed_names, member.subscribed_regex): member for member in group.members.values()}
-    return frozenset().union(*(topics_of(group, member) for member in subscriptions.values()))
+    return frozenset().union(*(topics_of(group, subscription) for subscription in group.subscriptions))
 
 
 def is_regex_used(group: ConsumerGroup, regex: str) -> bool:
     """Return whether some member subscribes with this expression."""
-    return any(member.subscribed_regex == regex for member in group.members.values())
+    return any(used == regex for _, used in group.subscriptions)
 
 
 def ids_of(names: Iterable[str], topics: TopicsView) -> frozenset[UUID]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from uuid import UUID
 
 from kraft.broker.consumer_group.assignors.members import AssignorMember
 from kraft.broker.consumer_group.assignors.names import ASSIGNORS
 from kraft.broker.consumer_group.records import TargetEpochKey, TargetEpochValue, TargetMemberKey, TargetMemberValue
-from kraft.broker.consumer_group.state import ConsumerGroup, Draft
+from kraft.broker.consumer_group.state import ConsumerGroup, Draft, subscription_of
 from kraft.broker.consumer_group.subscriptions import ids_of, subscribed_topics, topics_of
 from kraft.broker.consumer_group.topics import TopicsView
 
@@ -43,15 +42,9 @@ def update_target(draft: Draft, topics: TopicsView, assignors: Sequence[str], wa
 
 def _assignor_members(group: ConsumerGroup, topics: TopicsView) -> list[AssignorMember]:
     """Return the members sorted by id. Members with equal subscriptions share one set of topic ids."""
-    subscribed: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+    subscribed = {one: ids_of(topics_of(group, one), topics) for one in group.subscriptions}
     rows = []
     for member_id, member in sorted(group.members.items()):
-        subscription = (member.subscribed_names, member.subscribed_regex)
-        if subscription not in subscribed:
-            subscribed[subscription] = ids_of(topics_of(group, member), topics)
-        rows.append(
-            AssignorMember(
-                member_id, member.instance_id, member.rack, subscribed[subscription], group.target_of(member_id)
-            )
-        )
+        topic_ids = subscribed[subscription_of(member)]
+        rows.append(AssignorMember(member_id, member.instance_id, member.rack, topic_ids, group.target_of(member_id)))
     return rows

@@ -261,8 +261,8 @@ class GroupCoordinator:
                 call.reply(ticket, request.refused(error))
             case ConsumerTimerFired():
                 consumer_timer_failed(self._shard, after, call)
-            case ShareTimerFired(timer):
-                share_timer_failed(self._shard, timer, call)
+            case ShareTimerFired():
+                share_timer_failed(self._shard, after, call)
             case InitializeShareStates(initialization):
                 self._shard.share_memories.pop(initialization.group, None)
             case GroupDowngraded(group_id):

@@ -40,7 +40,7 @@ def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: Coo
         call.reply(ticket, DeleteReply(error))
         return
     if shares is not None:
-        _delete_share_group(shares, request, ticket, call)
+        _delete_share_group(shard, shares, request, ticket, call)
         return
     offsets = sorted({*newest.offsets_of(request.group), *newest.staged_of(request.group)})
     is_all = _remove(shard, request, offsets, ticket, call)
@@ -54,9 +54,11 @@ def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: Coo
         call.then(SendReply(ticket, request, DeleteReply(ErrorCode.NONE)))
 
 
-def _delete_share_group(shares: ShareGroup, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+def _delete_share_group(
+    shard: Shard, shares: ShareGroup, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall
+) -> None:
     """Remove an empty share group, once the states of its share partitions are deleted."""
-    if must_delete_states(shares, request, ticket, call):
+    if must_delete_states(shard, shares, request, ticket, call):
         return
     for entry in share_group_removal(request.group, shares):
         call.write(entry)

@@ -165,12 +165,14 @@ def share_timer_fired(shard: Shard, timer: ShareSessionTimer, call: CoordinatorC
         draft = ShareDraft(timer.group, group)
         fence_share_member(draft, timer.member_id, shard.topics)
         _write(draft, call)
-        call.then(ShareTimerFired(timer))
+        call.then(ShareTimerFired(timer, group))
 
 
-def share_timer_failed(shard: Shard, timer: ShareSessionTimer, call: CoordinatorCall) -> None:
-    """Let the timer fire again, because its records were not written."""
-    shard.timers.set(timer, call.now.monotonic_ms + TIMER_RETRY_MS)
+def share_timer_failed(shard: Shard, fired: ShareTimerFired, call: CoordinatorCall) -> None:
+    """Let the timer fire again if the log refused its records. If they were appended and only their commit takes long,
+    the member is gone; it may have joined again meanwhile."""
+    if shard.versions.newest.shares.get(fired.timer.group) is fired.group:
+        shard.timers.set(fired.timer, call.now.monotonic_ms + TIMER_RETRY_MS)
 
 
 # reading and deleting
@@ -200,12 +202,17 @@ def list_share_groups(shard: Shard) -> list[ListedGroup]:
     ]
 
 
-def must_delete_states(group: ShareGroup, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> bool:
-    """Return whether the states of the group's share partitions must be deleted before the group. The driver deletes
-    them, and then submits the request again."""
-    states = (*group.states.initialized.items(), *group.states.initializing.items())
-    places = tuple(dict.fromkeys((topic_id, number) for topic_id, one in states for number in sorted(one.partitions)))
-    if request.states_deleted or not places:
-        return False
-    call.then(DeleteShareStates(ticket, request, places))
-    return True
+def must_delete_states(
+    shard: Shard, group: ShareGroup, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall
+) -> bool:
+    """Return whether the states of the group's share partitions must be deleted before the group. They are first
+    written as being deleted, so that a member which joins meanwhile gets none of them before it has a state again. The
+    driver deletes them, and then submits the request again."""
+    states, draft = group.states, ShareDraft(request.group, group)
+    is_begun = request.states_deleted and not states.initialized and not states.initializing
+    topic_ids = {*states.initialized, *states.initializing, *states.deleting}
+    places = () if is_begun else begin_deletion(draft, topic_ids, shard.topics)
+    if places:
+        _write(draft, call)
+        call.then(DeleteShareStates(ticket, request, places))
+    return bool(places)

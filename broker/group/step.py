@@ -25,6 +25,7 @@ from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
 from kraft.broker.share_group.initialization import ShareInitialization
 from kraft.broker.share_group.records import ShareGroupLogEntry
+from kraft.broker.share_group.state import ShareGroup
 from kraft.broker.share_group.timers import ShareSessionTimer
 
 
@@ -88,9 +89,11 @@ class GroupDowngraded(NamedTuple):
 
 
 class ShareTimerFired(NamedTuple):
-    """Nothing to do after the commit. If the write failed, the timer of a share group fires again later."""
+    """Nothing to do after the commit. If the log refused the write, the timer of a share group fires again later.
+    `group` is the group before the write."""
 
     timer: ShareSessionTimer
+    group: ShareGroup
 
 
 class InitializeShareStates(NamedTuple):

@@ -54,8 +54,9 @@ def assignable(group: ShareGroup, topics: TopicsView) -> Partitions:
 def begin_initialization(
     draft: ShareDraft, topics: TopicsView, memory: ShareMemory, now_ms: int, retry_ms: int
 ) -> ShareInitialization | None:
-    """Write which partitions of the subscribed topics are not initialized, if they are others than before. Return them
-    if the share coordinator must be asked now; None if there are none, or it was asked a short time ago."""
+    """Write which partitions of the subscribed topics are not initialized, if they are others than before. Return those
+    for which the share coordinator must be asked now, or None. It is not asked twice in a short time, because a second
+    request that came late would begin a state again that is in use."""
     states = draft.group.states
     missing: dict[UUID, TopicStates] = {}
     for name in sorted(subscribed_to(draft.group)):
@@ -65,15 +66,18 @@ def begin_initialization(
             if numbers:
                 missing[topic.topic_id] = TopicStates(name, numbers)
     kept = {topic_id: one for topic_id, one in states.initialized.items() if topics.name_of(topic_id) is not None}
-    is_more = any(one.partitions - _numbers(states.initializing, topic_id) for topic_id, one in missing.items())
     if missing != dict(states.initializing) or kept != dict(states.initialized):
         value = ShareStatesValue(missing, kept, states.deleting)
         draft.write(ShareStatesKey(draft.group_id), value)
     is_due = memory.asked_ms is None or now_ms - memory.asked_ms >= retry_ms
-    if not missing or not (is_more or is_due):
+    places = tuple(
+        (topic_id, number)
+        for topic_id, one in missing.items()
+        for number in sorted(one.partitions if is_due else one.partitions - _numbers(states.initializing, topic_id))
+    )
+    if not places:
         return None
     memory.asked_ms = now_ms
-    places = tuple((topic_id, number) for topic_id, one in missing.items() for number in sorted(one.partitions))
     return ShareInitialization(draft.group_id, draft.group.epoch, places)
 
 

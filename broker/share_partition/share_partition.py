@@ -269,6 +269,15 @@ class SharePartition:
         self._runs.move_start(log_start_offset)
         self._pass_complete()
 
+    def write_start(self) -> StateWrite:
+        """Return a write of the start offset alone, so that other leaders begin at it too."""
+        return self._begin_write(self._writes + 1)
+
+    def sent_write(self, write: StateWrite) -> StateWrite:
+        """Return a write as it must be sent, now that all earlier writes are persisted or have failed. The start offset
+        has passed the records of the persisted ones."""
+        return self._write(write.number, write.batches)
+
     def write_stored(self, number: int) -> None:
         """Put the changes of a write into effect, because they are persisted."""
 
@@ -300,7 +309,8 @@ class SharePartition:
         )
 
     def _write(self, number: int, batches: tuple[StateBatch, ...]) -> StateWrite:
-        """Return a write with the start offset and the count of complete offsets as they are when it is persisted."""
+        """Return a write with the start offset and the count of complete offsets as they are when it is persisted, if
+        no earlier write is persisted in the meantime."""
 
         def is_complete(delivery: Delivery) -> bool:
             return delivery.state.is_complete or (delivery.write == number and delivery.next_state.is_complete)

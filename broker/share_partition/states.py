@@ -62,7 +62,8 @@ class AcknowledgementBatch(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """A change to persist. The changes of one partition are written in the order of `number`, one at a time.
+    """A change to persist. The changes of one partition are written in the order of `number`, one at a time, each as
+    `SharePartition.sent_write` returns it.
 
     `delivery_complete_count` is the number of complete offsets at or after `start_offset` (KIP-1226)."""
 

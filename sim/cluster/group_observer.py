@@ -119,20 +119,21 @@ class GroupObserver:
                 self._tell(MemberJoined(member, int(answer.generation_id)))
             return
         if key is ApiKey.OFFSET_COMMIT:
-            by_partition = {
+            codes = {
                 (str(topic.name), int(row.partition_index)): _code(row.error_code)
                 for topic in answer.topics
                 for row in topic.partitions
             }
-            codes = list(by_partition.values())
-            accepted = frozenset(partition for partition, code in by_partition.items() if code is ErrorCode.NONE)
+            accepted = frozenset(partition for partition, code in codes.items() if code is ErrorCode.NONE)
             self._tell(CommitAnswered(asked.number, accepted))
+            found = list(codes.values())
         else:
-            codes = [_code(answer.error_code)]
-        error = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
+            found = [_code(answer.error_code)]
+        error = next((code for code in found if code is not ErrorCode.NONE), ErrorCode.NONE)
         if key is ApiKey.CONSUMER_GROUP_HEARTBEAT and error is ErrorCode.NONE:
             self._heartbeat_accepted(node, member, asked.request, answer)
-        is_heartbeat = key is not ApiKey.OFFSET_COMMIT
+        is_leave = asked.request is not None and key is not ApiKey.OFFSET_COMMIT and asked.request.member_epoch < 0
+        is_heartbeat = key is not ApiKey.OFFSET_COMMIT and not is_leave
         self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), self._now_ms()))
 
     def _heartbeat_accepted(self, node: str, member: str, request: Any, answer: Any) -> None:

@@ -30,7 +30,7 @@ from kraft.sim.nemesis.plan import (
     TOPIC,
     PlannedOperation,
 )
-from kraft.sim.workload.group_member import WAYS, GroupMember, MemberPlan
+from kraft.sim.workload.group_member import WAYS, MemberApplication, MemberPlan
 
 GROUP = "consumers"
 SESSION_TIMEOUT_MS = 6_000
@@ -75,7 +75,7 @@ class ConsumerGroup:
         self.partitions = partitions
         self.dealings = ProcessedRecords()
         self.checks = member_checks(self.dealings, SESSION_TIMEOUT_MS)
-        self._members: dict[int, GroupMember] = {}
+        self._members: dict[int, MemberApplication] = {}
         self._nursery: trio.Nursery | None = None
         self._last_amount = 0
         self._killed_ms = 0
@@ -134,7 +134,7 @@ class ConsumerGroup:
             self._killed_ms = self.cluster.watch.now_ms
             self._members[number].die()
         self._last_amount = amount
-        self._members[number] = member = GroupMember(self.cluster, self.tell, CONSUMERS[number], plan_of(amount))
+        self._members[number] = member = MemberApplication(self.cluster, self.tell, CONSUMERS[number], plan_of(amount))
         self._nursery.start_soon(member.live)
 
     async def finish(self) -> None:

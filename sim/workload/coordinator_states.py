@@ -13,6 +13,7 @@ from kraft.broker.coordinator.group_coordinators import GroupShard
 from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.sim.check.consumer_groups.ledger import GroupLedger
 from kraft.sim.check.consumer_groups.states import CoordinatorCompared
+from kraft.sim.check.shadow import ShadowLog
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 
@@ -69,17 +70,21 @@ class CoordinatorStates:
         is_new = self._loaded.get(name) != leadership
         if not (is_new or is_due):
             return
-        self._loaded[name] = leadership
         assert shard.machine is not None
+        log = self._cluster.watch.suite.shadows.log(node, (OFFSETS_TOPIC, shard.partition.index))
+        if log.end_offset < shard.machine.end_offset:
+            return  # the node is frozen between an append and the write to its disk
+        self._loaded[name] = leadership
         remembered = facts_of(shard.machine.newest.consumers.get(self._group))
-        replayed = self._replay(node, shard.partition.index, shard.machine.end_offset).group(self._group).facts()
+        replayed = _replay(log, shard.machine.end_offset).group(self._group).facts()
         if remembered or replayed:
             self._cluster.watch.tell(CoordinatorCompared(node, self._group, is_new, remembered, replayed))
 
-    def _replay(self, node: int, partition: int, end_offset: int) -> GroupLedger:
-        """Return the groups of the node's log up to this offset."""
-        ledger = GroupLedger()
-        for batch in self._cluster.watch.suite.shadows.log(node, (OFFSETS_TOPIC, partition)).between(0, end_offset):
-            for entry in batch.group_entries:
-                ledger.add(entry)
-        return ledger
+
+def _replay(log: ShadowLog, end_offset: int) -> GroupLedger:
+    """Return the groups of a log up to this offset."""
+    ledger = GroupLedger()
+    for batch in log.between(0, end_offset):
+        for entry in batch.group_entries:
+            ledger.add(entry)
+    return ledger

@@ -54,8 +54,8 @@ class MemberPlan:
     """Errors after which another member is started in its place, as a supervisor would do."""
 
 
-class GroupMember(RebalanceListener):
-    """One incarnation of a consumer, together with its application."""
+class MemberApplication(RebalanceListener):
+    """One incarnation of a consumer, together with the application that polls it."""
 
     def __init__(self, cluster: SimCluster, tell: Callable[[Any], None], name: str, plan: MemberPlan) -> None:
         self.name = name

@@ -30,7 +30,7 @@ from kraft.client.admin import (
 )
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
-from kraft.sim.check.consumer_groups.states import MixedGroupSettled, unsettled
+from kraft.sim.check.consumer_groups.states import MixedGroupSettled, why_unstable
 from kraft.sim.check.group_members import FinalEndSeen, ProcessedRecords, member_checks
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
@@ -58,7 +58,7 @@ from kraft.sim.nemesis.plan import (
     PlannedOperation,
 )
 from kraft.sim.workload.coordinator_states import CoordinatorStates
-from kraft.sim.workload.group_member import WAYS, GroupMember, MemberPlan
+from kraft.sim.workload.group_member import WAYS, MemberApplication, MemberPlan
 from kraft.sim.workload.planned_requests import make_requests
 from kraft.wire.error_codes import ErrorCode
 
@@ -128,7 +128,7 @@ class MixedGroup:
         self.cluster = cluster
         self.dealings = ProcessedRecords()
         self.checks = member_checks(self.dealings, SESSION_TIMEOUT_MS)
-        self._members: dict[int, GroupMember] = {}
+        self._members: dict[int, MemberApplication] = {}
         self._nursery: trio.Nursery | None = None
         self._killed_ms = 0
         self._last_choices = MemberChoices(is_consumer_protocol=True, way=0, subscription=0, assignor=0)
@@ -201,7 +201,7 @@ class MixedGroup:
             self._kill(number)
         self._last_choices = choices
         host = MIXED_MEMBERS[number]
-        self._members[number] = member = GroupMember(self.cluster, self.tell, host, plan_of(choices, host))
+        self._members[number] = member = MemberApplication(self.cluster, self.tell, host, plan_of(choices, host))
         self._nursery.start_soon(member.live)
 
     def _kill(self, number: int) -> None:
@@ -307,7 +307,7 @@ class MixedGroup:
         await self.cluster.wait_until(lambda: all(member.is_over for member in members), END_MS_MAX)
 
     @staticmethod
-    def _reads_everything(member: GroupMember) -> bool:
+    def _reads_everything(member: MemberApplication) -> bool:
         return member.plan.topics in SUBSCRIPTIONS[:2] and not (member.is_ending or member.is_over)
 
     def _choices_of_last(self) -> MemberChoices:
@@ -319,7 +319,7 @@ class MixedGroup:
         """Return whether the sessions of all dead members have expired, the group is stable, and all records are
         processed."""
         is_forgotten = self.cluster.watch.now_ms > self._killed_ms + 2 * SESSION_TIMEOUT_MS
-        if not is_forgotten or unsettled(self.cluster.watch.suite.groups.ledger, MIXED_GROUP):
+        if not is_forgotten or why_unstable(self.cluster.watch.suite.groups.ledger, MIXED_GROUP):
             return False
         is_owned = all(len(owners) == 1 for owners in self._owners().values())
         return is_owned and all(self.dealings.end(each) >= self._end_of(each) for each in self._partitions())

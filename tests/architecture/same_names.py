@@ -27,6 +27,7 @@ ALLOWED: Mapping[str, str] = MappingProxyType(
         "Fault": "a fault of a plan: of the simulator's own, and of a user's",
         "LeaderState": "the state of a partition's leader: in the broker, and in a picture of a run",
         "LinkPolicy": "what happens to a link's bytes: at the seam, and as the kraft command sets it",
+        "MemberState": "Kafka's word: the state of a member as the coordinator stores it, and as the member knows it",
         "Partition": "Kafka's word for the hosted replica, and for the event that creates a partition",
         "PartitionRow": "a row of a table of partitions: one for Spark, one for the console",
         "ProducerIds": "Kafka's word for a block of ids: the broker's supply, and the event that allocates it",

@@ -13,7 +13,6 @@ _WITHOUT_METRICS_CONFIGS = "configs of client metrics (KIP-714): refused with IN
 _WITHOUT_SASL = "SASL, listeners are PLAINTEXT or SSL: refused with ILLEGAL_SASL_STATE"
 _WITHOUT_ACLS = "authorisation, every request is allowed: refused with SECURITY_DISABLED"
 _PARTS_MISSING = {
-    ApiKey.FIND_COORDINATOR: "keys of share groups: refused with INVALID_REQUEST",
     ApiKey.SASL_HANDSHAKE: _WITHOUT_SASL,
     ApiKey.SASL_AUTHENTICATE: _WITHOUT_SASL,
     ApiKey.DESCRIBE_ACLS: _WITHOUT_ACLS,
@@ -41,7 +40,6 @@ _REASONS = {
     "delegation tokens": (38, 39, 40, 41),
     "client quotas": (48, 49),
     "client telemetry": (71, 72),
-    "share groups": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "streams groups (new in 4.2)": (88, 89),
 }
 

@@ -128,7 +128,8 @@ class LedSharePartition(Parked):
             )
 
     async def _find_start(self, state_epoch: int) -> None:
-        """Begin at the offset that the group's share.auto.offset.reset names."""
+        """Begin at the offset that the group's share.auto.offset.reset names, and persist it. Otherwise the next
+        leader, or this one after a time without members, would look for the end again, and miss the records before it."""
         try:
             offset = await reset_offset(
                 self.partition, self.settings.offset_reset, self._loop.disk, self._loop.clock.wall_ms()
@@ -138,14 +139,14 @@ class LedSharePartition(Parked):
         if offset is None:
             self.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.stage is ShareStage.LOADING:
-            self._begin(
-                SharePartition(
-                    state_epoch=state_epoch,
-                    leader_epoch=self.leader_epoch,
-                    start_offset=offset,
-                    limits=self.settings.limits,
-                )
+            state = SharePartition(
+                state_epoch=state_epoch,
+                leader_epoch=self.leader_epoch,
+                start_offset=offset,
+                limits=self.settings.limits,
             )
+            self._begin(state)
+            self._persist(state.write_start(), None)
         self._loop.request_pass()
 
     def _begin(self, state: SharePartition) -> None:
@@ -221,7 +222,8 @@ class LedSharePartition(Parked):
             self._write_next()
 
     def _write_next(self) -> None:
-        write, _ = self._writes[0]
+        assert self.state is not None
+        write = self.state.sent_write(self._writes[0][0])
         request = WriteStateRequest(
             self.key,
             write.state_epoch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from kraft.broker.consumer_group.records import CurrentMemberKey
 from kraft.broker.group.records import OffsetKey
@@ -38,7 +39,7 @@ class CommitRequested:
     member_id: str
     epoch: int
     offsets: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, Any] = field(default_factory=dict)
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class FormerMembersCommitNothing(Check):
         if value is None or asked.epoch >= value.epoch:
             return False
         topic_id = asked.topic_ids.get(partition[0])
-        held = {} if topic_id is None else {**value.revoking, **value.assigned}.get(topic_id, {})
+        held = {} if topic_id is None else {**value.revoking.get(topic_id, {}), **value.assigned.get(topic_id, {})}
         return held.get(partition[1], value.epoch) > asked.epoch
 
 

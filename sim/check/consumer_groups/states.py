@@ -160,11 +160,11 @@ class SettledGroupIsStable(Check):
         for partition, owners in rest.owners.items():
             if len(owners) != 1:
                 self.fail("a partition without exactly one owner", group=rest.group, partition=partition, owners=owners)
-        for problem in unsettled(self._ledger, rest.group):
+        for problem in why_unstable(self._ledger, rest.group):
             self.fail("a group does not become stable", group=rest.group, why=problem)
 
 
-def unsettled(ledger: GroupLedger, group_id: str) -> list[str]:
+def why_unstable(ledger: GroupLedger, group_id: str) -> list[str]:
     """Return why a consumer group is not stable; nothing if it is, or if it is a classic group."""
     group = ledger.group(group_id)
     if not group.is_consumer_group:

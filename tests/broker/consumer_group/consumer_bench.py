@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -13,7 +14,7 @@ from kraft.broker.consumer_group.requests import (
     ConsumerHeartbeatRequest,
     Partitions,
 )
-from kraft.broker.consumer_group.state import ConsumerGroup
+from kraft.broker.consumer_group.state import EMPTY_GROUP, ConsumerGroup, subscription_of
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import EMPTY_STATE
 from tests.stages.group_bench import GROUP, REBALANCE_MS, Bench, PendingRequest, replay
@@ -123,6 +124,13 @@ class ConsumerBench(Bench):
         return reply
 
     # the group
+
+    def check_counts(self) -> None:
+        """Check that the numbers of members, which are kept as members come and go, are those of a count."""
+        group = self.machine.newest.consumers.get(GROUP, EMPTY_GROUP)
+        members = list(group.members.values())
+        assert dict(group.subscriptions.items()) == Counter(map(subscription_of, members))
+        assert group.classic_count == sum(member.classic is not None for member in members)
 
     @property
     def consumers(self) -> ConsumerGroup:

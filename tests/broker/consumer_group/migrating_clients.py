@@ -250,6 +250,7 @@ class MigratingGroup:
 
     def check(self) -> None:
         """Check that no partition has two owners."""
+        self.bench.check_counts()
         owned = [place for client in self.clients for place in client.owned]
         assert len(owned) == len(set(owned)), {client.name: client.owned for client in self.clients}
 

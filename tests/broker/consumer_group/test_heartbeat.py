@@ -80,7 +80,7 @@ def test_only_a_joining_member_creates_its_group(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
-def test_an_unknown_member_is_told_so(epoch: int) -> None:
+def test_a_heartbeat_of_an_unknown_member_is_refused(epoch: int) -> None:
     bench = ConsumerBench()
     bench.enter("m", "orders")
     assert bench.beat("other", epoch).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -137,7 +137,7 @@ def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     assert (reply.epoch, numbers(reply.assignment)) == (3, {1: {0, 1, 2, 3}})
 
 
-def test_the_time_to_revoke_begins_anew_when_the_coordinator_moves() -> None:
+def test_the_time_to_revoke_restarts_when_the_coordinator_moves() -> None:
     bench = ConsumerBench()
     bench.enter("one", "orders")
     bench.enter("two", "orders")
@@ -230,7 +230,7 @@ def test_a_silent_member_is_removed_after_its_session() -> None:
     assert "m" not in bench.consumers.members
 
 
-def test_a_session_begins_anew_when_the_coordinator_moves() -> None:
+def test_a_session_restarts_when_the_coordinator_moves() -> None:
     bench = ConsumerBench()
     bench.enter("m", "orders")
     bench.sleep(SESSION_MS - 1)

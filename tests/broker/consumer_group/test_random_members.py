@@ -227,6 +227,7 @@ class Trial:
         return self.bench.machine.newest.consumers.get(GROUP, EMPTY_GROUP)
 
     def check(self) -> None:
+        self.bench.check_counts()
         self.one_holder_per_partition()
         self.clients_own_only_what_they_hold()
         self.committed_epochs_never_go_back()

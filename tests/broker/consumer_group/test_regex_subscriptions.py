@@ -70,7 +70,7 @@ def test_topics_are_matched_again_after_the_refresh_interval() -> None:
     assert bench.consumers.regexes["a.*"] == first
 
 
-def test_an_expression_that_nobody_uses_is_forgotten() -> None:
+def test_the_topics_of_an_unused_expression_are_removed() -> None:
     bench = ConsumerBench({"a": 1, "b": 1})
     bench.enter("one", subscribed_regex="a")
     bench.enter("two", subscribed_regex="a")

@@ -43,7 +43,7 @@ class OneTopic:
 
 
 class Shares:
-    """A group coordinator whose writes are committed at once."""
+    """A group coordinator whose writes are committed at once, or wait in `waiting`."""
 
     def __init__(self, *, members_max: int = 200) -> None:
         settings = ShareMembershipSettings(members_max=members_max)
@@ -53,6 +53,8 @@ class Shares:
         self.now = Now(0, 0)
         self.log: list[Any] = []
         self.work: list[Any] = []
+        self.commits_at_once = True
+        self.waiting: list[Any] = []
 
     def do(self, step: CoordinatorStep) -> None:
         if step.entries:
@@ -60,12 +62,26 @@ class Shares:
                 assert decode_entry(*encode_entry(entry)) == entry  # type: ignore[arg-type]
             self.log += step.entries
             self.machine.appended(step.entries, len(self.log))
-            self.machine.advance(len(self.log))
+            if self.commits_at_once:
+                self.machine.advance(len(self.log))
         for ticket, reply in step.replies:
             ticket(reply)
         self.work += step.share_states
-        for after in step.after:
+        self.waiting += step.after
+        if self.commits_at_once:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit what waits."""
+        self.machine.advance(len(self.log))
+        waiting, self.waiting = self.waiting, []
+        for after in waiting:
             self.do(self.machine.stored(after, self.now))
+
+    def refuse(self, step: CoordinatorStep) -> None:
+        """Let the log refuse the records of a step."""
+        for after in step.after:
+            self.do(self.machine.failed(after, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now))
 
     def ask(self, request: Request) -> Any:
         replies: list[Any] = []
@@ -202,6 +218,35 @@ def test_a_lost_reply_is_repeated_and_other_epochs_are_fenced() -> None:
     assert shares.beat(epoch=3).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
+def test_a_removal_that_times_out_in_the_log_does_not_fence_a_member_that_has_joined_again() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.commits_at_once = False
+    shares.pass_time(SESSION_MS)
+    (removal,) = shares.waiting
+    shares.waiting = []
+    shares.beat()
+    shares.do(shares.machine.failed(removal, ErrorCode.COORDINATOR_NOT_AVAILABLE, shares.now))
+    shares.commits_at_once = True
+    shares.commit()
+    shares.pass_time(SESSION_MS - 1)
+    assert [member.member_id for member in shares.describe().members] == ["m1"]
+    shares.pass_time(1)
+    assert shares.describe().members == ()
+
+
+def test_a_removal_that_the_log_refuses_is_tried_again() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.now = Now(SESSION_MS, SESSION_MS)
+    removal = shares.machine.fire(shares.now)
+    assert removal is not None
+    shares.refuse(removal)
+    assert len(shares.describe().members) == 1
+    shares.pass_time(500)
+    assert shares.describe().members == ()
+
+
 def test_a_full_group_takes_no_new_member() -> None:
     shares = Shares(members_max=1)
     shares.beat()
@@ -240,3 +285,40 @@ def test_a_group_is_deleted_after_the_states_of_its_partitions() -> None:
     assert shares.ask(DeleteRequest("g", states_deleted=True)) == DeleteReply(ErrorCode.NONE)
     assert shares.describe().error is ErrorCode.GROUP_ID_NOT_FOUND
     assert shares.failover().describe().error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_partitions_whose_states_may_be_deleted_are_initialized_again_when_the_deletion_of_the_group_fails() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    assert shares.ask(DeleteRequest("g")) is None
+    assert isinstance(shares.work[-1], DeleteShareStates)
+    assert shares.beat().assignment == {}
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1))
+
+
+def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_began_to_delete() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    shares.ask(DeleteRequest("g"))
+    first = shares.work[-1]
+    shares.ask(DeleteRequest("g"))
+    assert shares.work[-1] is not first
+    assert sorted(shares.work[-1].partitions) == sorted(first.partitions)
+    other = shares.failover()
+    other.ask(DeleteRequest("g"))
+    assert sorted(other.work[-1].partitions) == sorted(first.partitions)
+
+
+def test_new_partitions_do_not_begin_states_again_that_are_being_begun() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.machine.topics_changed(OneTopic(3))
+    shares.beat(epoch=1)
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 2),)
+    shares.pass_time(RETRY_MS)
+    shares.beat(epoch=shares.describe().members[0].epoch)
+    assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1), (TOPIC, 2))

@@ -91,6 +91,22 @@ def test_a_write_does_not_pass_records_of_an_earlier_write_that_is_not_persisted
     assert acknowledge(share, 5, 9, ACCEPT).start_offset == 0
 
 
+def test_a_write_is_sent_with_the_start_offset_after_the_earlier_writes_that_are_persisted() -> None:
+    share = partition()
+    acquire(share, records(0, 10))
+    first, second = acknowledge(share, 0, 4, ACCEPT), acknowledge(share, 7, 9, ACCEPT)
+    share.write_stored(first.number)
+    assert share.sent_write(second) == StateWrite(2, 3, 7, 5, 3, (StateBatch(7, 9, 2, 1),))
+
+
+def test_a_write_is_sent_with_the_start_offset_before_the_earlier_writes_that_have_failed() -> None:
+    share = partition()
+    acquire(share, records(0, 10))
+    first, second = acknowledge(share, 0, 4, ACCEPT), acknowledge(share, 5, 9, ACCEPT)
+    share.write_failed(first.number)
+    assert share.sent_write(second) == StateWrite(2, 3, 7, 0, 5, (StateBatch(5, 9, 2, 1),))
+
+
 def test_a_failed_write_leaves_the_records_with_their_member() -> None:
     share = partition()
     acquire(share, records(0, 10))

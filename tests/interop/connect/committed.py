@@ -52,8 +52,10 @@ class CommittedLog:
         return [[str(record.value, "ascii") for record in records] for records in self.records]
 
     def counts(self) -> list[int]:
-        """Read some of what has come meanwhile. Return how many records of each partition were read so far."""
-        self._take(self._consumer.consume(READ_RECORDS_MAX, READ_S))
+        """Read what has come meanwhile. Return how many records of each partition were read so far."""
+        while len(messages := self._consumer.consume(READ_RECORDS_MAX, READ_S)) == READ_RECORDS_MAX:
+            self._take(messages)
+        self._take(messages)
         return [len(records) for records in self.records]
 
     def read_to_end(self, seconds: float) -> None:

@@ -34,6 +34,8 @@ ADVANCE = 150
 """Numbers of each sequence, and lines, that are awaited at each stage."""
 STAGE_SECONDS_MAX = 120
 READ_SECONDS_MAX = 60
+FILES = "org.apache.kafka.connect.file"
+REQUIRED = {"exactly.once.support": "required"}
 REPLICAS, COUNT = "topic.creation.default.replication.factor", "topic.creation.default.partitions"
 
 
@@ -57,20 +59,21 @@ class Scene:
         self._target = folder / "target.txt"
 
     def configure_numbers(self, **changes: object) -> None:
-        config = {"connector.class": "kraft.interop.SequenceSource", "topic": NUMBERS, "sequences": SEQUENCES}
-        topic = {REPLICAS: 3, COUNT: SEQUENCES}
-        self.workers.configure(NUMBERS, {**config, **topic, "exactly.once.support": "required", **changes})
+        config = {"connector.class": "kraft.interop.SequenceSource", "sequences": SEQUENCES}
+        topic = {"topic": NUMBERS, REPLICAS: 3, COUNT: SEQUENCES}
+        self.workers.configure(NUMBERS, {**config, **topic, **REQUIRED, **changes})
 
-    def configure_files(self) -> None:
-        source = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "topic": LINES}
-        boundary = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 300}
+    def configure_lines(self) -> None:
         self._source.touch()
-        self.workers.configure(
-            LINES,
-            {**source, REPLICAS: 3, COUNT: 1, **boundary, "exactly.once.support": "required", "file": self._source},
-        )
-        sink = {"connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector", "tasks.max": 1}
-        self.workers.configure(SINK, {**sink, "topics": f"{NUMBERS},{LINES}", "file": self._target})
+        source = {"connector.class": f"{FILES}.FileStreamSourceConnector", "file": self._source}
+        topic = {"topic": LINES, REPLICAS: 3, COUNT: 1}
+        boundary = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 300}
+        self.workers.configure(LINES, {**source, **topic, **boundary, **REQUIRED})
+
+    def configure_sink(self) -> None:
+        """Start the sink. The topics must exist: its consumer would create them with one partition."""
+        sink = {"connector.class": f"{FILES}.FileStreamSinkConnector", "file": self._target}
+        self.workers.configure(SINK, {**sink, "topics": f"{NUMBERS},{LINES}"})
 
     def advance(self) -> None:
         """Write more lines, and wait until they and more numbers of each sequence are committed."""
@@ -147,9 +150,10 @@ def test_connect_writes_each_record_once_when_workers_and_brokers_are_killed_and
         workers = stack.enter_context(workers_running(cluster.bootstrap, tmp_path))
         scene = Scene(cluster, workers, stack, tmp_path)
         scene.configure_numbers(**{"tasks.max": SEQUENCES})
-        scene.configure_files()
+        scene.configure_lines()
         scene.wait_divided()
         scene.advance()
+        scene.configure_sink()
 
         victim = scene.worker_of_first_task()
         workers.kill(victim)

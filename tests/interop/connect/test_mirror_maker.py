@@ -22,7 +22,11 @@ from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
-ORDERS, LATER = "orders", "orders-later"
+ORDERS, LATER, STOCK = "orders", "orders-later", "stock"
+STOPPED, BEHIND = "stopped-after-the-first-wave", "behind"
+"""Groups. MirrorMaker translates offsets behind the newest synced one only for groups that it has known before."""
+DISTANCES = (20, 50)
+"""How far the second group is behind the end, in each partition."""
 PARTITIONS = 2
 WAVE = 500
 """Records that one wave writes to each partition."""
@@ -31,9 +35,9 @@ READ_SECONDS_MAX = 60
 POLL_S = 0.2
 FIRST_RETENTION, NEXT_RETENTION = "777000000", "888000000"
 PRECISION = 8
-"""MirrorMaker keeps synced offsets at distances from the newest one that grow exponentially: a translated offset is
-before the committed one by at most this many times the distance of the committed one to the end.
-Source: Kafka's OffsetSyncStore, its invariants B and C."""
+"""MirrorMaker keeps synced offsets at distances from the newest one that grow exponentially (the class calls the bounds
+invariants B and C): a translated offset is before the committed one by at most this many times the distance of the
+committed one to the end. Source: Kafka's OffsetSyncStore."""
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +142,8 @@ def read_and_commit(scene: Scene, group: str, topic: str, counts: list[int]) -> 
     member.close()
 
 
-def wait_translated(scene: Scene, group: str, topic: str, copy: CommittedLog, earliest: list[int]) -> list[int]:
-    """Wait until a group has, on the target, committed offsets at or behind these records of each partition. Return the
-    offsets."""
+def wait_translated(scene: Scene, group: str, topic: str, copy: CommittedLog, earliest: list[int]) -> None:
+    """Wait until a group has, on the target, committed offsets at or behind these records of each partition."""
     remote = scene.flow.remote(topic)
     goals = [copy.records[partition][number].offset for partition, number in enumerate(earliest)]
 
@@ -149,7 +152,6 @@ def wait_translated(scene: Scene, group: str, topic: str, copy: CommittedLog, ea
         return all(offset >= goal for offset, goal in zip(found, goals, strict=True))
 
     scene.wait_for(f"{group} has offsets {goals} or more in {remote}", is_translated)
-    return committed(scene.target.bootstrap, group, remote)
 
 
 def continue_reading(scene: Scene, group: str, topic: str) -> list[list[str]]:
@@ -167,6 +169,25 @@ def continue_reading(scene: Scene, group: str, topic: str) -> list[list[str]]:
             read[message.partition()].append(str(message.value(), "ascii"))
     member.close()
     return read
+
+
+def check_continuation(scene: Scene, group: str, earliest: list[int], committed_counts: list[int]) -> None:
+    """Continue in a group on the target. It reads no record before the `earliest`, skips none that it had not committed
+    on the source, and gets the records in order, each at least once."""
+    for partition, values in enumerate(continue_reading(scene, group, STOCK)):
+        first = int(values[0].split("-")[1])
+        assert earliest[partition] <= first <= committed_counts[partition]
+        assert list(dict.fromkeys(values)) == scene.written[STOCK][partition][first:]
+
+
+def check_checkpoints(scene: Scene, committed_counts: dict[str, list[int]]) -> None:
+    """Each group has a checkpoint in each partition for the offset that it committed last on the source."""
+    last = {(one.group, one.partition): one for one in read_checkpoints(scene.flow)}
+    found = {
+        group: [last[group, partition].source_offset for partition in range(PARTITIONS)] for group in committed_counts
+    }
+    assert found == committed_counts
+    assert {one.topic for one in last.values()} == {scene.flow.remote(STOCK)}
 
 
 def flow_of(clusters: tuple[LocalCluster, LocalCluster], source: str, target: str) -> Flow:
@@ -206,49 +227,42 @@ def test_mirror_maker_copies_each_record_once_when_it_and_brokers_of_both_cluste
             assert scene.wait_copied(topic).values == scene.written[topic]
 
 
-def test_a_group_continues_on_the_other_cluster_from_offsets_that_mirror_maker_translated(
+def test_groups_continue_on_the_other_cluster_from_offsets_that_mirror_maker_translated(
     clusters: tuple[LocalCluster, LocalCluster], tmp_path: Path
 ) -> None:
     flow = flow_of(clusters, "east", "west")
-    topic, near, done = "stock", "near-the-end", "at-the-end"
-    with mirror_maker(flow, topic, tmp_path / "mirror", is_exactly_once=False) as program:
+    with mirror_maker(flow, STOCK, tmp_path / "mirror", is_exactly_once=False) as program:
         scene = Scene(clusters, flow, program)
-        scene.create(topic, {"retention.ms": FIRST_RETENTION})
-        for _wave in range(3):
-            scene.write(topic)
-        copy = scene.wait_copied(topic)
-        scene.wait_config(topic, "retention.ms", FIRST_RETENTION)
+        scene.create(STOCK, {"retention.ms": FIRST_RETENTION})
+        scene.write(STOCK)
+        copy = scene.wait_copied(STOCK)
+        first_ends = [WAVE] * PARTITIONS
+        for group in (STOPPED, BEHIND):
+            read_and_commit(scene, group, STOCK, first_ends)
+            wait_translated(scene, group, STOCK, copy, [end - OFFSET_LAG_MAX for end in first_ends])
+        scene.wait_config(STOCK, "retention.ms", FIRST_RETENTION)
+        alter_config(scene.source, STOCK, "retention.ms", NEXT_RETENTION)
 
-        behind = [20, 50]
-        ends = [len(values) for values in scene.written[topic]]
-        near_counts = [end - distance for end, distance in zip(ends, behind, strict=True)]
-        read_and_commit(scene, near, topic, near_counts)
-        read_and_commit(scene, done, topic, ends)
-        earliest = [count - PRECISION * distance for count, distance in zip(near_counts, behind, strict=True)]
-        with scene.source.killed(scene.source.leader(topic)):
-            near_offsets = wait_translated(scene, near, topic, copy, earliest)
-        with scene.target.killed(scene.target.leader(flow.remote(topic))):
-            done_offsets = wait_translated(scene, done, topic, copy, [end - OFFSET_LAG_MAX for end in ends])
-        print(near_offsets, done_offsets, read_checkpoints(flow)[-8:])
+        with scene.source.killed(scene.source.leader(STOCK)):
+            scene.write(STOCK)
+            copy = scene.wait_copied(STOCK)
+            counts = [2 * WAVE - distance for distance in DISTANCES]
+            earliest = [count - PRECISION * distance for count, distance in zip(counts, DISTANCES, strict=True)]
+            read_and_commit(scene, BEHIND, STOCK, counts)
+            wait_translated(scene, BEHIND, STOCK, copy, earliest)
+        with scene.target.killed(scene.target.leader(flow.remote(STOCK))):
+            scene.write(STOCK)
+            scene.wait_copied(STOCK)
+            check_continuation(scene, STOPPED, [end - OFFSET_LAG_MAX for end in first_ends], first_ends)
+            check_continuation(scene, BEHIND, earliest, counts)
 
-        alter_config(scene.source, topic, "retention.ms", NEXT_RETENTION)
-        scene.write(topic)
-        scene.wait_copied(topic)
-        for group, counts, first in (
-            (near, near_counts, earliest),
-            (done, ends, [end - OFFSET_LAG_MAX for end in ends]),
-        ):
-            for partition, values in enumerate(continue_reading(scene, group, topic)):
-                start = int(values[0].split("-")[1])
-                assert first[partition] <= start <= counts[partition]
-                assert list(dict.fromkeys(values)) == scene.written[topic][partition][start:]
-        scene.wait_config(topic, "retention.ms", NEXT_RETENTION)
+        check_checkpoints(scene, {STOPPED: first_ends, BEHIND: counts})
+        scene.wait_config(STOCK, "retention.ms", NEXT_RETENTION)
         admin = AdminClient({"bootstrap.servers": scene.source.bootstrap})
-        admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result(timeout=20)
-        scene.wait_for("the new partition is copied", lambda: partitions_of(scene.target, flow.remote(topic)) == 3)
+        admin.create_partitions([NewPartitions(STOCK, PARTITIONS + 1)])[STOCK].result(timeout=20)
+        remote, heartbeats = flow.remote(STOCK), flow.remote("heartbeats")
+        scene.wait_for("the new partition is copied", lambda: partitions_of(scene.target, remote) == PARTITIONS + 1)
+        scene.wait_for("heartbeats of the source arrive", lambda: end_offset(scene.target, heartbeats) > 0)
         for internal in flow.internal_topics:
             scene.target.wait_in_sync(internal, 3)
         scene.source.wait_in_sync(flow.offset_syncs, 3)
-        scene.wait_for(
-            "heartbeats of the source arrive", lambda: end_offset(scene.target, f"{flow.source}.heartbeats") > 0
-        )

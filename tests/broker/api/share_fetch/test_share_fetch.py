@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.broker.share_partition.states import AcknowledgementBatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, RELEASE, RENEW, Share, ShareMember
@@ -55,6 +56,25 @@ def test_an_acknowledged_record_is_not_delivered_again_after_the_leader_has_died
         await share.world.sleep_ms(3_000)
         other = ShareMember(share, "m2")
         assert (await other.acquire()).acquired == [(2, 2, 1)]
+
+    shared(test)
+
+
+def test_acknowledgements_of_two_members_at_once_are_both_kept_after_the_leader_has_died(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        for value in ("a", "b", "c"):
+            await share.append(value)
+        other = ShareMember(share, "m2")
+        assert (await member.acquire(max_records=1)).acquired == [(0, 0, 1)]
+        assert (await other.acquire(max_records=1)).acquired == [(1, 1, 1)]
+        errors: list[ErrorCode] = []
+        share.led.acknowledge("m1", [AcknowledgementBatch(0, 0, (ACCEPT,))], errors.append)
+        share.led.acknowledge("m2", [AcknowledgementBatch(1, 1, (ACCEPT,))], errors.append)
+        await share.world.sleep_ms(1_000)
+        assert errors == [ErrorCode.NONE, ErrorCode.NONE]
+        share.world.kill(share.cluster.name(share.leader))
+        await share.world.sleep_ms(3_000)
+        assert (await ShareMember(share, "m3").acquire()).acquired == [(2, 2, 1)]
 
     shared(test)
 
@@ -276,6 +296,31 @@ def test_a_group_begins_where_its_offset_reset_says(shared: Any, policy: str, fi
         old = await member.fetch(wait_ms=500)
         await share.append("new")
         assert min({**old.values, **(await member.acquire()).values}) == first
+
+    shared(test, begins=False)
+
+
+def test_a_group_that_begins_at_the_end_gets_what_is_appended_while_it_has_no_member(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("old")
+        await share.begin(-1)
+        assert (await member.fetch(wait_ms=500)).acquired == []
+        await member.respond(share_session_epoch=-1)
+        await share.append("new")
+        assert (await ShareMember(share, "m2").fetch(wait_ms=2_000)).values == {1: "new"}
+
+    shared(test, begins=False)
+
+
+def test_a_group_that_begins_at_the_end_keeps_its_place_when_the_leader_dies(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("old")
+        await share.begin(-1)
+        assert (await member.fetch(wait_ms=500)).acquired == []
+        await share.append("new")
+        share.world.kill(share.cluster.name(share.leader))
+        await share.world.sleep_ms(3_000)
+        assert (await ShareMember(share, "m2").acquire()).values == {1: "new"}
 
     shared(test, begins=False)
 
