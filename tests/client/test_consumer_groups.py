@@ -584,14 +584,12 @@ def test_a_listener_commits_on_revoke_and_the_new_owner_continues_there() -> Non
 
 
 def test_a_listener_may_take_longer_than_the_session_while_the_member_leaves() -> None:
-    class Slow(RebalanceListener):
-        async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-            await stage_of_test.world.sleep_ms(2 * 6_000)
-            await consumer.commit()
-
     async def test(stage: Stage) -> None:
-        nonlocal stage_of_test, consumer
-        stage_of_test = stage
+        class Slow(RebalanceListener):
+            async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                await stage.world.sleep_ms(2 * 6_000)
+                await consumer.commit()
+
         await stage.create_topic("orders", 6)
         await fill(stage, 60)
         other = member(stage, "b", enable_auto_commit=False)
@@ -610,8 +608,6 @@ def test_a_listener_may_take_longer_than_the_session_while_the_member_leaves() -
         async with stage.consumer("a", **MANUAL) as consumer:
             await at_work(stage, body)
 
-    stage_of_test: Stage
-    consumer: Consumer
     alone(test)
 
 
