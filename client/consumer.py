@@ -179,9 +179,12 @@ class Consumer:
 
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member, and stop reading."""
-        await self._leave(is_done=True)
-        self._assignment.replace(())
-        self._topic_failures = {}
+        try:
+            await self._leave(is_done=True)
+        finally:
+            # If this is cancelled, the partitions may already belong to other members, so `poll` must not return more.
+            self._assignment.replace(())
+            self._topic_failures = {}
         await trio.lowlevel.checkpoint()
 
     @contextmanager
@@ -263,17 +266,17 @@ class Consumer:
         self._assignment.mark_consumed()
         deadline = float("inf") if timeout_ms is None else trio.current_time() + timeout_ms / 1000
         await trio.lowlevel.checkpoint()
-        group = self._group
-        if group is not None:
-            group.poll_clock.is_polled = True
-        elif not self._assignment.partitions and not self._changes:
+        if self._group is None and not self._assignment.partitions and not self._changes:
             self._raise_failure()
             raise RuntimeError("poll has nothing to read: subscribe or assign first")
         try:
             while True:
-                if group is not None and group.poll_gate.is_hold_requested:
-                    await group.poll_gate.wait_until_released()  # a rebalance is not bounded by the timeout
-                    continue
+                group = self._group  # another task may have subscribed meanwhile
+                if group is not None:
+                    group.poll_clock.is_polled = True
+                    if group.poll_gate.is_hold_requested:
+                        await group.poll_gate.wait_until_released()  # a rebalance is not bounded by the timeout
+                        continue
                 self._raise_failure()
                 taken = self._assignment.take(count)
                 self._fetcher.wake()
@@ -284,8 +287,8 @@ class Consumer:
                 if waited.cancelled_caught and not self._is_interrupted:
                     return []
         finally:
-            if group is not None:
-                group.poll_clock.is_polled = False
+            if self._group is not None:
+                self._group.poll_clock.is_polled = False
 
     def __aiter__(self) -> Self:
         return self

@@ -156,6 +156,11 @@ class ConsumerGroupMembership:
                 answer = await self.coordinator.ask_in_version(
                     ApiKey.CONSUMER_GROUP_HEARTBEAT, HEARTBEATS, build, timeout_ms=self._config.request_timeout_ms
                 )
+        except trio.Cancelled:
+            # `leave` continues with heartbeats.
+            self._member.lose(heartbeat, self._clock.monotonic_ms())
+            self._wake()
+            raise
         except VersionMismatch as mismatch:
             self._member.fail(membership_error(ErrorCode.UNSUPPORTED_VERSION, str(mismatch), self._settings))
         except KafkaError as failure:
@@ -265,18 +270,21 @@ class ConsumerGroupMembership:
     # leaving
 
     async def leave(self, *, is_done: bool) -> None:
-        """Commit, call the listener, and leave. `is_done` says that the application has processed the last records that
-        it received. An exception of the listener is raised after leaving. A cancellation does not prevent the member
-        from leaving."""
+        """Commit, call the listener, and leave; heartbeats continue meanwhile. `is_done` says that the application has
+        processed the last records that it received. An exception of the listener is raised after leaving. A
+        cancellation does not prevent the member from leaving. Call it after `run` was cancelled."""
         self._member.prepare_leaving()
         if is_done:
             self._assignment.mark_consumed()
         failures: list[Exception] = []
         self._owned.failed = failures.append
         try:
-            await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
-            if self._owned.all:
-                await self._owned.revoke(self._owned.all, commit_ms=LEAVE_TIMEOUT_MS)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send_heartbeats)
+                await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
+                if self._owned.all:
+                    await self._owned.revoke(self._owned.all, commit_ms=LEAVE_TIMEOUT_MS)
+                nursery.cancel_scope.cancel()
         finally:
             await self._send_leave()
         if failures:

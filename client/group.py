@@ -214,15 +214,19 @@ class GroupMembership:
 
     async def leave(self, *, is_done: bool) -> None:
         """Commit, call the listener, and leave. `is_done` says that the application has processed the last records that
-        it received. An exception of the listener is raised after leaving."""
+        it received. An exception of the listener is raised after leaving. A cancellation does not prevent the member
+        from leaving."""
         if is_done:
             self._assignment.mark_consumed()
         failures: list[Exception] = []
         self._owned.failed = failures.append
-        await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
-        if self._owned.all:
-            await self._owned.revoke(self._owned.all, commit_ms=LEAVE_TIMEOUT_MS)
-        await self._send_leave_group()
+        try:
+            await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
+            if self._owned.all:
+                await self._owned.revoke(self._owned.all, commit_ms=LEAVE_TIMEOUT_MS)
+        finally:
+            with trio.move_on_after(LEAVE_TIMEOUT_MS / 1000, shield=True):
+                await self._send_leave_group()
         if failures:
             raise failures[0]
 

@@ -167,6 +167,8 @@ class ConsumerMember:
         """Return the time of the next heartbeat; infinity while none is to be sent."""
         if self._is_in_flight or self.state not in HEARTBEATING:
             return float("inf")
+        if self.state is MemberState.PREPARE_LEAVING and self.epoch == JOIN_EPOCH:
+            return float("inf")  # the member does not join any more
         if self.state is MemberState.LEAVING:
             return 0
         is_changed = self._reported is not None and self._reported.topics != self._topics

@@ -22,7 +22,7 @@ from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
 from kraft.wire.server import Request
-from tests.client.group_consumers import EVERY, NEXT_GENERATION, GroupConsumer, at_work, fill
+from tests.client.group_consumers import EVERY, FAST, NEXT_GENERATION, GroupConsumer, at_work, fill
 from tests.stages.clients_in_world import PLACE, Stage, Test, cancelled_at, run, three
 from tests.stages.tables import replace_row
 
@@ -583,6 +583,34 @@ def test_a_listener_commits_on_revoke_and_the_new_owner_continues_there() -> Non
     alone(test)
 
 
+def test_a_listener_may_take_longer_than_the_session_while_the_member_leaves() -> None:
+    async def test(stage: Stage) -> None:
+        class Slow(RebalanceListener):
+            async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                await stage.world.sleep_ms(2 * 6_000)
+                await consumer.commit()
+
+        await stage.create_topic("orders", 6)
+        await fill(stage, 60)
+        other = member(stage, "b", enable_auto_commit=False)
+
+        async def body(nursery: trio.Nursery) -> None:
+            await consumer.subscribe(["orders"], listener=Slow())
+            while len(consumer.assignment) < 6:
+                await consumer.poll(records_max=1, timeout_ms=100)
+            nursery.start_soon(consumer.unsubscribe)
+            await trio.lowlevel.checkpoint()
+            nursery.start_soon(other.work)
+            await stage.world.sleep_ms(2 * 6_000 - 500)
+            assert not other.held
+            await stage.until(lambda: other.held == EVERY)
+
+        async with stage.consumer("a", **MANUAL) as consumer:
+            await at_work(stage, body)
+
+    alone(test)
+
+
 def test_poll_raises_a_listeners_exception_and_the_member_stays_in_the_group() -> None:
     class Raising(RebalanceListener):
         async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
@@ -654,5 +682,71 @@ def test_no_task_of_a_closed_consumer_is_left_when_no_broker_can_be_reached() ->
                 stage.world.isolate("a")
                 before_ns = stage.world.now_ns
         assert (stage.world.now_ns - before_ns) // 1_000_000 <= 5_000
+
+    alone(test)
+
+
+# subscribing and unsubscribing, in both protocols
+
+
+@pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
+def test_poll_returns_nothing_of_the_group_after_a_cancelled_unsubscribe(settings: dict[str, Any]) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        await fill(stage, 20)
+        step, is_cancelled = 0, True
+        while is_cancelled:
+            async with stage.consumer("a", **settings) as consumer:
+                await consumer.subscribe(["orders"])
+                assert await consumer.poll(records_max=1, timeout_ms=20_000)
+                is_cancelled = await cancelled_at(step, consumer.unsubscribe)
+                assert consumer.assignment == frozenset()
+                with pytest.raises(RuntimeError, match="nothing to read"):
+                    await consumer.poll(timeout_ms=1)
+            step += 1
+            assert step < STEPS_MAX
+        assert step > 1
+
+    alone(test)
+
+
+@pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
+def test_a_member_whose_unsubscribe_is_cancelled_still_leaves(settings: dict[str, Any]) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 1)
+        step, is_cancelled = 0, True
+        while is_cancelled:
+            async with stage.consumer("a", **settings) as consumer, stage.consumer("probe", **settings) as probe:
+                await consumer.subscribe(["orders"])
+                while not consumer.assignment:
+                    await consumer.poll(timeout_ms=100)
+                is_cancelled = await cancelled_at(step, consumer.unsubscribe)
+                await probe.subscribe(["orders"])
+                with trio.fail_after(5):  # the session of a member that only disappeared lasts longer
+                    while not probe.assignment:
+                        await probe.poll(timeout_ms=100)
+            step += 1
+            assert step < STEPS_MAX
+        assert step > 1
+
+    alone(test)
+
+
+@pytest.mark.parametrize("settings", [{"group_id": "billing", **FAST}, SETTINGS], ids=["classic", "consumer"])
+def test_a_poll_that_begins_during_subscribe_returns_the_groups_records(settings: dict[str, Any]) -> None:
+    """The subscription waits for a commit of the partition that was assigned before."""
+
+    async def test(stage: Stage) -> None:
+        for topic in ("orders", "payments"):
+            await stage.create_topic(topic)
+            await fill(stage, 1, topic)
+        async with stage.consumer("a", **settings) as consumer, trio.open_nursery() as nursery:
+            await consumer.assign([PLACE])
+            assert len(await consumer.poll()) == 1
+            nursery.start_soon(consumer.subscribe, ["payments"])
+            await trio.lowlevel.checkpoint()
+            with trio.fail_after(20):
+                assert [record.topic for record in await consumer.poll()] == ["payments"]
 
     alone(test)

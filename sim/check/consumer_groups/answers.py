@@ -165,10 +165,11 @@ class OffsetsGoBackOnlyByLateCommits(Check):
     def __init__(self) -> None:
         super().__init__()
         self._requests: dict[int, CommitRequested] = {}
-        self._sent: dict[tuple[str, TopicPartition, int], int] = {}
-        """(group, partition, offset) → step at which it was first sent."""
+        self._sent: dict[tuple[str, TopicPartition, int], dict[int, int]] = {}
+        """(group, partition, offset) → the requests to commit it that may still be carried out, with the step at which
+        each was sent. One with an error response may be: the coordinator may have written it before it failed."""
         self._acknowledged: dict[tuple[str, TopicPartition, int], int] = {}
-        """(group, partition, offset) → step at which it was first acknowledged."""
+        """(group, partition, offset) → step at which its newest record was first acknowledged."""
         self._groups: set[str] = set()
         """Groups whose members are observed."""
         self._step = 0
@@ -185,7 +186,7 @@ class OffsetsGoBackOnlyByLateCommits(Check):
         self._requests[asked.number] = asked
         self._groups.add(asked.group)
         for partition, offset in asked.offsets.items():
-            self._sent.setdefault((asked.group, partition, offset), self._step)
+            self._sent.setdefault((asked.group, partition, offset), {})[asked.number] = self._step
 
     def _answered(self, answered: CommitAnswered) -> None:
         self._step += 1
@@ -193,21 +194,25 @@ class OffsetsGoBackOnlyByLateCommits(Check):
         if asked is None:
             return
         for partition in answered.accepted:
-            self._acknowledged.setdefault((asked.group, partition, asked.offsets[partition]), self._step)
+            place = (asked.group, partition, asked.offsets[partition])
+            self._sent[place].pop(asked.number)
+            self._acknowledged.setdefault(place, self._step)
 
     def _committed(self, batch: GroupRecordsCommitted) -> None:
         for key, value in batch.entries:
             if not isinstance(key, OffsetKey) or value is None:
                 continue
             name = (key.group, (key.topic, key.partition))
-            before, sent = batch.offsets_before.get(name), self._sent.get((*name, value.offset))
             if key.group not in self._groups:
                 continue
+            before, sent = batch.offsets_before.get(name), self._sent.get((*name, value.offset))
+            self._acknowledged.pop((*name, value.offset), None)
             facts = {"group": key.group, "partition": name[1], "before": before, "now": value.offset}
             if sent is None:
                 self.fail("an offset is committed that no member has sent", **facts)
             elif before is not None:
                 self.count()
                 acknowledged = self._acknowledged.get((*name, before))
-                if value.offset < before and acknowledged is not None and sent > acknowledged:
+                is_late = acknowledged is None or any(step < acknowledged for step in sent.values())
+                if value.offset < before and not is_late:
                     self.fail("a committed offset went back", **facts)

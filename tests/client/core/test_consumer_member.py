@@ -450,6 +450,16 @@ def test_a_member_whose_join_is_unanswered_leaves() -> None:
     assert talk.send().epoch == -1
 
 
+def test_a_member_that_prepares_to_leave_joins_no_more() -> None:
+    talk = Conversation()
+    heartbeat = talk.send()
+    talk.member.prepare_leaving()
+    talk.member.lose(heartbeat, talk.now_ms)
+    assert talk.member.next_heartbeat(10**9) is None
+    talk.member.leave()
+    assert talk.send().epoch == -1
+
+
 def test_a_member_that_prepares_to_leave_accepts_no_assignment() -> None:
     talk = stable(0)
     talk.member.prepare_leaving()

@@ -126,6 +126,16 @@ CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
          *committed(2, offset(5)), accepted(2)],
         [asked(3, "a", 1, 4), *committed(3, offset(4))],
     ),
+    "G3c by an offset that was committed before": (
+        [*ONE, asked(1, "a", 1, 3), *committed(1, offset(3)), accepted(1), asked(2, "a", 1, 5),
+         *committed(2, offset(5)), accepted(2)],
+        [asked(3, "a", 1, 3), *committed(3, offset(3))],
+    ),
+    "G3c after a commit that was late although it was refused": (
+        [*ONE, asked(1, "a", 1, 4), CommitAnswered(1, frozenset()), asked(2, "a", 1, 5), *committed(1, offset(5)),
+         accepted(2), *committed(2, offset(4))],
+        [asked(3, "a", 1, 5), *committed(3, offset(5)), accepted(3), asked(4, "a", 1, 3), *committed(4, offset(3))],
+    ),
     "G3c by an offset that no member has sent": (
         [*ONE, asked(1, "a", 1, 3), *committed(1, offset(3)), accepted(1), asked(2, "a", 1, 5),
          *committed(2, offset(5))],

@@ -153,7 +153,7 @@ def test_the_amount_of_a_start_encodes_all_choices_of_a_member() -> None:
 def test_checks_catch_planted_bugs_of_consumer_groups(bug: str, check: str) -> None:
     classic = [start(100 * number, number, is_consumer_protocol=bug != "B51c") for number in (0, 1)]
     changes = {
-        "B48b": (),
+        "B48b": (at(2_000, BE_BUSY, 0), start(2_500, 2)),
         "B49c": (),
         "B51b": (),
         "B51c": (start(4_000, 2),),
