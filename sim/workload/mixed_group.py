@@ -98,6 +98,9 @@ CLASSIC: Mapping[str, Any] = MappingProxyType(
 )
 RETRIED = frozenset({ErrorCode.UNRELEASED_INSTANCE_ID})
 """The member before this one, which has the same instance id, was killed, and its session has not expired yet."""
+RETRIED_BY_CLASSIC = RETRIED | {ErrorCode.FENCED_INSTANCE_ID}
+"""A static member is also rejected if it has replaced another one during a rebalance, and the coordinator fails before
+the new generation is stored: the next coordinator knows only the member that was replaced. It is the same in Kafka."""
 WRITING: Mapping[str, Any] = MappingProxyType(
     {"request_timeout_ms": 3_000, "delivery_timeout_ms": 20_000, "max_block_ms": 1_000, "metadata_max_age_ms": 5_000}
 )
@@ -112,13 +115,14 @@ dead members, the discovery of new partitions, some rebalances, and the backlog.
 def plan_of(choices: MemberChoices, host: str) -> MemberPlan:
     """Return how the member works that is started on this host with these choices."""
     settings = dict(SETTINGS)
+    retried = RETRIED if choices.is_consumer_protocol else RETRIED_BY_CLASSIC
     if choices.is_consumer_protocol:
         settings |= {"group_protocol": "consumer", "group_remote_assignor": ASSIGNORS[choices.assignor]}
     else:
         settings |= {**CLASSIC, "partition_assignment_strategy": STRATEGIES[choices.assignor]}
     if host in STATIC_MEMBERS:
         settings["group_instance_id"] = f"static-{host}"
-    return MemberPlan(WAYS[choices.way], SUBSCRIPTIONS[choices.subscription], settings, BUSY_MS, RETRIED)
+    return MemberPlan(WAYS[choices.way], SUBSCRIPTIONS[choices.subscription], settings, BUSY_MS, retried)
 
 
 class MixedGroup:
