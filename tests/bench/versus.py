@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.bench import bare, clients, cold, frames, java_tools, metadata, transactions
+from tests.bench import bare, clients, cold, frames, java_tools, metadata
 from tests.bench.contest import Contest, Figures, Goal, Row
 from tests.bench.own import KILOBYTE, PARTITIONS, Alone, Amounts, Chains
 from tests.bench.table import percentile
-from tests.bench.transactions import Commits
+from tests.bench.transactional import load
+from tests.bench.transactional.load import Commits
 from tests.stages.started_clusters import LocalCluster
 
 LESS = False
@@ -120,14 +121,14 @@ def _transactions_contest(key: str, name: str, commits: Commits) -> Contest:
     def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
         topic = fresh_topic(cluster, partitions=PARTITIONS)
         bare.touch_memory(11 * amounts.replicated_megabytes * replicas_of(cluster) // 10)
-        found = transactions.write(
+        found = load.write(
             cluster,
             topic,
             partitions=PARTITIONS,
             size=KILOBYTE,
             commits=commits,
-            megabytes=transactions.UNBOUNDED if commits.are_timed else amounts.replicated_megabytes,
-            seconds=amounts.rated_s if commits.are_timed else transactions.SECONDS_MAX,
+            megabytes=load.UNBOUNDED if commits.are_timed else amounts.replicated_megabytes,
+            seconds=amounts.rated_s if commits.are_timed else load.SECONDS_MAX,
         )
         times = {f"{key}-p50": found.commit_p50_ms, f"{key}-p99": found.commit_p99_ms}
         return _bulk_figures(key, found.bulk) | times
