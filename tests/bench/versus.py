@@ -11,7 +11,6 @@ from tests.bench.contest import Contest, Figures, Goal, Row
 from tests.bench.own import KILOBYTE, PARTITIONS, Alone, Amounts, Chains
 from tests.bench.table import percentile
 from tests.bench.transactional import load
-from tests.bench.transactional.load import Commits
 from tests.stages.started_clusters import LocalCluster
 
 LESS = False
@@ -115,7 +114,7 @@ def _java_produce(cluster: LocalCluster, amounts: Amounts) -> Figures:
     return _bulk_figures("java-produce", bulk)
 
 
-def _transactions_contest(key: str, name: str, commits: Commits) -> Contest:
+def _transactions_contest(key: str, name: str, commits: load.Commits) -> Contest:
     """Write transactions with the Java client: for a fixed time if commits are timed, else a fixed amount of data."""
 
     def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
@@ -278,8 +277,8 @@ THREE_BROKERS = (
         bare=_bare("small-rf3", bare.replicate, _small, 3),
     ),
     Contest("java-produce", _bulk_rows("java-produce", "produce RF 3 acks=all, 1 KB, Java", None, None), _java_produce),
-    _transactions_contest("transactions-records", "transactions of 1,000 records", Commits(records=1_000)),
-    _transactions_contest("transactions-ms", "transactions of 100 ms", Commits(age_ms=100)),
+    _transactions_contest("transactions-records", "transactions of 1,000 records", load.Commits(records=1_000)),
+    _transactions_contest("transactions-ms", "transactions of 100 ms", load.Commits(age_ms=100)),
     _consume_contest(3),
     _requests_contest(3, Goal(40_000), Goal(35_000)),
     Contest(
