@@ -31,6 +31,8 @@ the machine.
 - Apache Kafka {theirs} on {java}, warmed before its first figure
 - confluent-kafka {client} on librdkafka {librdkafka}, with its defaults unless stated; Java: ProducerPerformance
   without its first third, and ConsumerPerformance without its rebalance
+- transactions are written with the Java client, its defaults, and one transactional id; a commit is
+  `commitTransaction` once all records are acknowledged; the first third of the commits is left out
 - MB are 10^6 bytes of values; broker CPU is user and system time of all brokers
 
 ![ratios and curves](benchmarks.svg)

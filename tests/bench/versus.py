@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.bench import bare, clients, cold, frames, java_tools, metadata, transactions
+from tests.bench import bare, clients, cold, frames, java_tools, metadata
 from tests.bench.contest import Contest, Figures, Goal, Row
 from tests.bench.own import KILOBYTE, PARTITIONS, Alone, Amounts, Chains
 from tests.bench.table import percentile
-from tests.bench.transactions import Commits
+from tests.bench.transactional import load
 from tests.stages.started_clusters import LocalCluster
 
 LESS = False
@@ -114,20 +114,20 @@ def _java_produce(cluster: LocalCluster, amounts: Amounts) -> Figures:
     return _bulk_figures("java-produce", bulk)
 
 
-def _transactions_contest(key: str, name: str, commits: Commits) -> Contest:
+def _transactions_contest(key: str, name: str, commits: load.Commits) -> Contest:
     """Write transactions with the Java client: for a fixed time if commits are timed, else a fixed amount of data."""
 
     def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
         topic = fresh_topic(cluster, partitions=PARTITIONS)
         bare.touch_memory(11 * amounts.replicated_megabytes * replicas_of(cluster) // 10)
-        found = transactions.write(
+        found = load.write(
             cluster,
             topic,
             partitions=PARTITIONS,
             size=KILOBYTE,
             commits=commits,
-            megabytes=transactions.UNBOUNDED if commits.are_timed else amounts.replicated_megabytes,
-            seconds=amounts.rated_s if commits.are_timed else transactions.SECONDS_MAX,
+            megabytes=load.UNBOUNDED if commits.are_timed else amounts.replicated_megabytes,
+            seconds=amounts.rated_s if commits.are_timed else load.SECONDS_MAX,
         )
         times = {f"{key}-p50": found.commit_p50_ms, f"{key}-p99": found.commit_p99_ms}
         return _bulk_figures(key, found.bulk) | times
@@ -277,8 +277,8 @@ THREE_BROKERS = (
         bare=_bare("small-rf3", bare.replicate, _small, 3),
     ),
     Contest("java-produce", _bulk_rows("java-produce", "produce RF 3 acks=all, 1 KB, Java", None, None), _java_produce),
-    _transactions_contest("transactions-records", "transactions of 1,000 records", Commits(records=1_000)),
-    _transactions_contest("transactions-ms", "transactions of 100 ms", Commits(age_ms=100)),
+    _transactions_contest("transactions-records", "transactions of 1,000 records", load.Commits(records=1_000)),
+    _transactions_contest("transactions-ms", "transactions of 100 ms", load.Commits(age_ms=100)),
     _consume_contest(3),
     _requests_contest(3, Goal(40_000), Goal(35_000)),
     Contest(

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from confluent_kafka import KafkaException
+
 from kraft.sim.chaos.apache.kafka_files import QUICK_JVM, java
 from kraft.sim.chaos.hosts.leash import Leash
 from tests.bench.kafka import installed
@@ -83,14 +85,15 @@ class KafkaProgram:
 def wait_for(what: str, is_so: Callable[[], bool], seconds: float, programs: Iterable[KafkaProgram]) -> None:
     """Wait until a condition holds. Raise TimeoutError with the end of the programs' logs; `what` names the condition.
 
-    A condition that raises OSError does not hold yet: a program that starts refuses connections."""
+    A condition that raises OSError or KafkaException does not hold yet: a program that starts, or a broker that was
+    killed, does not answer."""
     deadline = time.monotonic() + seconds
     while True:
-        failure: OSError | None = None
+        failure: Exception | None = None
         try:
             if is_so():
                 return
-        except OSError as error:
+        except (OSError, KafkaException) as error:
             failure = error
         if time.monotonic() > deadline:
             logs = "\n".join(program.log[-LOG_BYTES_SHOWN:] for program in programs)

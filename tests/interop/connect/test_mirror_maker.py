@@ -6,7 +6,7 @@ Source: KIP-382; KIP-545; KIP-618.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -74,8 +74,7 @@ class Scene:
         assert producer.flush(READ_SECONDS_MAX) == 0
         assert set(failures) == {None}
 
-    def wait_for(self, what: str, is_so: object) -> None:
-        assert callable(is_so)
+    def wait_for(self, what: str, is_so: Callable[[], bool]) -> None:
         wait_for(what, is_so, STAGE_SECONDS_MAX, [self.program])
 
     def wait_copied(self, topic: str) -> CommittedLog:

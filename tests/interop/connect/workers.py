@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ class Workers:
         """Wait until the workers answer requests."""
         self.wait_for("the workers answer", lambda: self.request("GET", "/connectors") is not None, READY_SECONDS_MAX)
 
-    def wait_for(self, what: str, is_so: Any, seconds: float) -> None:
+    def wait_for(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
         wait_for(what, is_so, seconds, self.programs)
 
     def request(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:

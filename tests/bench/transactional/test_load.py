@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bench.bare import Bulk
-from tests.bench.transactions import Written, parse
+from tests.bench.transactional.load import Written, parse
 
 
 def test_a_transactions_benchmark_counts_steady_records_for_the_rate_and_all_records_for_the_cpu_time() -> None:

@@ -16,7 +16,7 @@ from tests.bench.kafka import installed
 from tests.bench.table import percentile
 from tests.stages.started_clusters import LocalCluster
 
-PROGRAM = Path(__file__).parent / "java" / "TransactionalLoad.java"
+PROGRAM = Path(__file__).with_name("TransactionalLoad.java")
 SECONDS_MAX = 300
 UNBOUNDED = 1_000_000_000
 

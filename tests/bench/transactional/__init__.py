@@ -1,0 +1,1 @@
+"""Transactions of the Java client, as lines of the benchmark."""
