@@ -136,7 +136,7 @@ def test_loading_an_offsets_partition_skips_control_batches_and_records_of_other
         await member.settle()
         assert await member.commit(7) is ErrorCode.NONE
         shard = shard_of(cluster, member)
-        newer = [Record(0, 1, b"\0\7newer", b"\0\0what"), Record(0, 1, encode_entry(_offset(8)).key, b"\0\x7fwhat")]
+        newer = [Record(0, 1, b"\0\x11newer", b"\0\0what"), Record(0, 1, encode_entry(_offset(8)).key, b"\0\x7fwhat")]
         for record in newer:
             batch = encode_batch([record])
             shard.partition.append_as_leader(memoryview(batch), read_header(batch), 1, AppendOrigin.COORDINATOR)
