@@ -77,7 +77,7 @@ bench-spark: $(SETUP) compiled # Spark's tables beside Spark's own connector, in
 
 interop: $(SETUP) tools ## foreign clients in Python, JavaScript, Go, Java and C, Kafka's tools, and Spark, against clusters with kills
 	tests/interop/tools.sh
-	$(BIN)/python -m pytest -m interop --timeout 900 -p no:randomly -p no:unraisableexception  # sockets that foreign libraries leave open
+	$(BIN)/python -m pytest -m interop --timeout 900 -n 2 --dist loadfile -p no:randomly -p no:unraisableexception  # sockets that foreign libraries leave open
 
 sim: compiled ## whole clusters under faults in virtual time: fixed seeds and a fresh one, in under three minutes; SEEDS=2000, RESUME=FILE, FIXED=1
 	$(BIN)/kraft sim --seeds $(or $(SEEDS),12) $(if $(FIXED),,--fresh) $(if $(RESUME),--resume $(RESUME))
