@@ -23,21 +23,18 @@ from tests.stages.started_clusters import LocalCluster, running
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
 ORDERS, LATER, STOCK = "orders", "orders-later", "stock"
-STOPPED, BEHIND = "stopped-after-the-first-wave", "behind"
-"""Groups. MirrorMaker translates offsets behind the newest synced one only for groups that it has known before."""
+STOPPED, CURRENT, BEHIND = "stopped-after-the-first-wave", "at-the-end", "behind-the-end"
+"""Groups. MirrorMaker translates an offset precisely if the group had read everything when it committed. Else it uses
+the nearest synced offset before it, but none before the last translated offset of the group."""
 DISTANCES = (20, 50)
-"""How far the second group is behind the end, in each partition."""
+"""How far the third group is behind the end, in each partition."""
 PARTITIONS = 2
 WAVE = 500
 """Records that one wave writes to each partition."""
-STAGE_SECONDS_MAX = 120
+STAGE_SECONDS_MAX = 180
 READ_SECONDS_MAX = 60
 POLL_S = 0.2
 FIRST_RETENTION, NEXT_RETENTION = "777000000", "888000000"
-PRECISION = 8
-"""MirrorMaker keeps synced offsets at distances from the newest one that grow exponentially (the class calls the bounds
-invariants B and C): a translated offset is before the committed one by at most this many times the distance of the
-committed one to the end. Source: Kafka's OffsetSyncStore."""
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +167,11 @@ def continue_reading(scene: Scene, group: str, topic: str) -> list[list[str]]:
     return read
 
 
+def precise(counts: list[int]) -> list[int]:
+    """Return the earliest records that groups may read again which had read everything when they committed."""
+    return [count - OFFSET_LAG_MAX for count in counts]
+
+
 def check_continuation(scene: Scene, group: str, earliest: list[int], committed_counts: list[int]) -> None:
     """Continue in a group on the target. It reads no record before the `earliest`, skips none that it had not committed
     on the source, and gets the records in order, each at least once."""
@@ -236,26 +238,28 @@ def test_groups_continue_on_the_other_cluster_from_offsets_that_mirror_maker_tra
         scene.write(STOCK)
         copy = scene.wait_copied(STOCK)
         first_ends = [WAVE] * PARTITIONS
-        for group in (STOPPED, BEHIND):
+        for group in (STOPPED, CURRENT, BEHIND):
             read_and_commit(scene, group, STOCK, first_ends)
-            wait_translated(scene, group, STOCK, copy, [end - OFFSET_LAG_MAX for end in first_ends])
+            wait_translated(scene, group, STOCK, copy, precise(first_ends))
         scene.wait_config(STOCK, "retention.ms", FIRST_RETENTION)
         alter_config(scene.source, STOCK, "retention.ms", NEXT_RETENTION)
 
+        next_ends = [2 * WAVE] * PARTITIONS
+        behind = [end - distance for end, distance in zip(next_ends, DISTANCES, strict=True)]
         with scene.source.killed(scene.source.leader(STOCK)):
             scene.write(STOCK)
             copy = scene.wait_copied(STOCK)
-            counts = [2 * WAVE - distance for distance in DISTANCES]
-            earliest = [count - PRECISION * distance for count, distance in zip(counts, DISTANCES, strict=True)]
-            read_and_commit(scene, BEHIND, STOCK, counts)
-            wait_translated(scene, BEHIND, STOCK, copy, earliest)
+            read_and_commit(scene, BEHIND, STOCK, behind)
+            read_and_commit(scene, CURRENT, STOCK, next_ends)
+            wait_translated(scene, CURRENT, STOCK, copy, precise(next_ends))
         with scene.target.killed(scene.target.leader(flow.remote(STOCK))):
             scene.write(STOCK)
             scene.wait_copied(STOCK)
-            check_continuation(scene, STOPPED, [end - OFFSET_LAG_MAX for end in first_ends], first_ends)
-            check_continuation(scene, BEHIND, earliest, counts)
+            check_continuation(scene, STOPPED, precise(first_ends), first_ends)
+            check_continuation(scene, CURRENT, precise(next_ends), next_ends)
+            check_continuation(scene, BEHIND, precise(first_ends), behind)
 
-        check_checkpoints(scene, {STOPPED: first_ends, BEHIND: counts})
+        check_checkpoints(scene, {STOPPED: first_ends, CURRENT: next_ends})
         scene.wait_config(STOCK, "retention.ms", NEXT_RETENTION)
         admin = AdminClient({"bootstrap.servers": scene.source.bootstrap})
         admin.create_partitions([NewPartitions(STOCK, PARTITIONS + 1)])[STOCK].result(timeout=20)
