@@ -47,6 +47,7 @@ LOGGERS = frozenset(
         "kraft.broker.produce",
         "kraft.broker.producer_ids",
         "kraft.broker.replicas",
+        "kraft.broker.shares",
         "kraft.broker.transactions",
         "kraft.controller",
         "kraft.deploy.launch",

@@ -132,7 +132,7 @@ def test_configs_keys_lists_all_keys_or_those_that_match_a_regular_expression(tm
     kraft = Command(tmp_path)
     found = kraft.json("configs", "keys", "^retention")
     assert [(row["key"], row["resource"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
-    assert {"broker", "topic"} == {row["resource"] for row in kraft.json("configs", "keys")}
+    assert {"broker", "group", "topic"} == {row["resource"] for row in kraft.json("configs", "keys")}
     (rules,) = kraft.json("configs", "keys", "^ssl.principal.mapping.rules$", "--explain")
     assert rules["what_it_is"].endswith(
         "principal. Refused: the principal is the certificate's whole name; remove the setting."

@@ -100,13 +100,17 @@ def test_a_run_with_replaced_killed_and_timed_out_transactional_producers_has_no
     run, found = played(*USUAL, *RARE)
     assert not found
     work = run.transactions
-    assert work.committed >= 5
-    assert work.aborted >= 2
+    assert work.recorder.committed >= 5
+    assert work.recorder.aborted >= 2
     seen = {check.id: check.seen for check in run.checks if check.id in T_CHECKS}
     assert {check for check, count in seen.items() if not count} == set()
-    assert work.offsets_read
-    assert work.sources
-    fates = [work.ledger.by_data[each.data] for each in work.transactions if each.data in work.ledger.by_data]
+    assert work.recorder.offsets_read
+    assert work.recorder.sources
+    fates = [
+        work.recorder.ledger.by_data[each.data]
+        for each in work.recorder.transactions
+        if each.data in work.recorder.ledger.by_data
+    ]
     assert {each.is_commit for each in fates} == {True, False}
     assert all(each.is_complete for each in fates)
 
