@@ -49,7 +49,7 @@ FENCED = frozenset(
 """Errors of a write after which the state must be read again."""
 
 
-class Wakeable(Protocol):
+class ShareWaiter(Protocol):
     """A parked request."""
 
     def wake(self) -> None:
@@ -85,7 +85,7 @@ class LedSharePartition(Parked):
         self.stage = ShareStage.LOADING
         self.load_error = ErrorCode.NONE
         self.state: SharePartition | None = None
-        self.parked: dict[Wakeable, None] = {}
+        self.parked: dict[ShareWaiter, None] = {}
         """The requests that wait until there is something to acquire, in the order in which they will be served."""
         self._loop = loop
         self._persister = persister

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition, Wakeable
+from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition
 from kraft.broker.api.share_fetch.share_sessions import ShareMember, ShareSessionCache, TopicIdPartition
 from kraft.broker.share_coordinator.records import ShareKey
 from kraft.wire.error_codes import ErrorCode
@@ -93,8 +93,3 @@ class LedSharePartitions:
         """Close the share sessions that this connection opened."""
         for member in self.sessions.of_connection(number):
             self.close_session(member)
-
-    def unpark(self, request: Wakeable, group: str) -> None:
-        """Remove a request that waits no more."""
-        for share in self._by_group.get(group, {}).values():
-            share.parked.pop(request, None)

@@ -51,7 +51,7 @@ class Acquisition(NamedTuple):
         return sum(batch.last_offset - batch.first_offset + 1 for batch in self.acquired)
 
 
-class Located(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A log batch in the bytes of a read."""
 
     position: int
@@ -105,14 +105,14 @@ class LogRead(NamedTuple):
     """The bytes of a read, and the batches in them."""
 
     data: bytes
-    batches: tuple[Located, ...]
+    batches: tuple[LocatedBatch, ...]
     upper_bound: int
 
 
 def _read(log: Log, offset: int, bytes_max: int, end: int) -> LogRead:
     piece = log.read(offset, bytes_max, end, at_least_one=True)
     data = piece.read_cached()
-    batches: list[Located] = []
+    batches: list[LocatedBatch] = []
     for position, header in iter_headers(data):
         marker = read_marker(data, position, header) if header.is_control else None
         batch = FetchedBatch(
@@ -123,7 +123,7 @@ def _read(log: Log, offset: int, bytes_max: int, end: int) -> LogRead:
             is_control=header.is_control,
             is_abort=marker is not None and marker.aborted,
         )
-        batches.append(Located(position, position + header.size_bytes, batch))
+        batches.append(LocatedBatch(position, position + header.size_bytes, batch))
     return LogRead(data, tuple(batches), log.upper_bound(piece) if batches else offset)
 
 
