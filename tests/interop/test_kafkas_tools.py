@@ -27,6 +27,7 @@ PACKAGES = {
     "ConfigCommand": "kafka.admin",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer",
+    "ShareGroupCommand": "org.apache.kafka.tools.consumer.group",
 }
 
 

@@ -367,7 +367,7 @@ def test_acknowledgements_survive_the_death_of_the_share_coordinator(shared: Any
         await share.append("a")
         await member.acquire()
         coordinator = share.states.broker
-        assert coordinator != share.leader
+        assert coordinator != share.leader, "choose a seed in which two brokers have the two roles"
         share.world.kill(share.cluster.name(coordinator))
         assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
         assert share.led.state.start_offset == 1
