@@ -3,7 +3,7 @@
 A partition's first batch of a transaction waits until the transaction coordinator has confirmed that the partition is
 part of that transaction, or has added it. The batch holds no lock while it waits, so its partition may move meanwhile.
 When the coordinator has answered, everything is checked again, and the append step compares the batch's verification
-with the log's.
+with the log's. The answer to one request also resumes batches of other requests (`WaitingBatches`).
 Source: KIP-890, docs/produce-checks.md#the-transaction, Kafka's ReplicaManager.
 """
 
@@ -67,8 +67,7 @@ def producer_error(error: ErrorCode, version: int) -> ErrorCode:
 
 
 class UnverifiedBatch:
-    """A copy of a batch that waits for the transaction coordinator. `resume(batch)` continues with it; `release` frees
-    its memory."""
+    """A copy of a batch that waits for the transaction coordinator. `release` frees its memory."""
 
     __slots__ = ("data", "header", "partition", "release", "slot")
 
@@ -128,6 +127,13 @@ class TransactionVerification:
     def wait(self, batch: UnverifiedBatch) -> None:
         """Add a batch. If the log of its partition is open, `begin_verification` was already called."""
         self._batches.append(batch)
+        self._wait_in_order(batch)
+
+    def _wait_in_order(self, batch: UnverifiedBatch) -> None:
+        """Queue a batch whose verification has begun behind older batches of its producer and partition."""
+        if batch.slot.verification is not None:
+            resume = partial(self._ports.finish, self._request, self._resume, batch)
+            self._ports.unverified.add(batch.slot.verification, batch, resume)
 
     def ask(self) -> None:
         """Open the logs of all waiting batches, then ask the coordinator about the batches."""
@@ -148,7 +154,7 @@ class TransactionVerification:
             self._ports.finish(self._request, self._ask)
 
     def _ask(self) -> None:
-        asked = [batch for batch in self._batches if batch.slot.verification is not None or self._must_ask(batch)]
+        asked = [batch for batch in self._batches if self._must_ask(batch)]
         if not asked:
             return
         header = asked[0].header
@@ -158,14 +164,17 @@ class TransactionVerification:
         self._ports.enrol(question, partial(self._ports.finish, self._request, self._answered, asked))
 
     def _must_ask(self, batch: UnverifiedBatch) -> bool:
-        """Return whether a batch, whose log has been opened, must be verified by the coordinator, and begin the
-        verification. A batch that needs no verification continues at once."""
+        """Return whether the coordinator must verify a batch. If its log has just been opened, begin the verification;
+        a batch that needs none continues at once."""
+        if batch.slot.verification is not None:
+            return self._ports.unverified.has(batch.slot.verification, batch)
         log = batch.partition.log
         if log is None:
             batch.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return False
         try:
             if begin_verification(self._ports, self._version, batch.slot, log, batch.header):
+                self._wait_in_order(batch)
                 return True
         except AppendRefused as refused:
             batch.refuse(refused.error_code, str(refused))
@@ -174,11 +183,15 @@ class TransactionVerification:
         return False
 
     def _answered(self, asked: list[UnverifiedBatch], errors: Mapping[tuple[str, int], ErrorCode]) -> None:
+        """Resume or reject the batches of the request that still wait."""
         for batch in asked:
+            verification = batch.slot.verification
+            if verification is None:
+                continue
             error = errors[batch.partition.topic, batch.partition.index]
             if error is ErrorCode.NONE:
-                self._resume(batch)
-            else:
+                self._ports.unverified.confirm(verification)
+            elif self._ports.unverified.remove(verification, batch):
                 batch.refuse(
                     producer_error(error, self._version),
                     f"the transaction coordinator of {self._transactional_id} answered {error.name} for "
