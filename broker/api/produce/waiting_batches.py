@@ -1,9 +1,10 @@
 """WaitingBatches: the transactional batches of all Produce requests that wait for a transaction coordinator.
 
-Invariant: batches of one producer that wait in one partition continue in the order in which they arrived, all of them
-as soon as the coordinator has confirmed the partition to any of their requests. Otherwise a batch that arrives once the
-transaction is open would be appended, or rejected, before older batches that still wait for their own answer. A client
-that pipelines requests sees such a rejection after the older batches were acknowledged, and treats it as fatal.
+Invariants: batches of one producer that wait in one partition continue in the order in which they arrived, all of them
+as soon as the coordinator has confirmed the partition to any of their requests. No batch waits once the transaction is
+open in the log. Otherwise a batch that arrives then would be appended, or rejected, before older batches that still
+wait for their own answer. A client that pipelines requests sees such a rejection after the older batches were
+acknowledged, and treats it as fatal.
 Source: KIP-98, KIP-890, Kafka's TransactionManager.
 """
 
@@ -28,19 +29,22 @@ class WaitingBatches:
         """Add a batch behind those that wait for the same verification."""
         self._resumes.setdefault(verification, {})[batch] = resume
 
-    def has(self, verification: Verification, batch: object) -> bool:
+    def has(self, verification: Verification | None, batch: object) -> bool:
         """Return whether a batch waits. It does not if the answer to another request has resumed it."""
-        return batch in self._resumes.get(verification, ())
+        return verification is not None and batch in self._resumes.get(verification, ())
 
-    def remove(self, verification: Verification, batch: object) -> bool:
+    def remove(self, verification: Verification | None, batch: object) -> bool:
         """Remove a batch that will not continue. Return whether it waited."""
-        waiting = self._resumes.get(verification, {})
-        was_waiting = waiting.pop(batch, None) is not None
-        if was_waiting and not waiting:
+        if verification is None or not self.has(verification, batch):
+            return False
+        waiting = self._resumes[verification]
+        del waiting[batch]
+        if not waiting:
             del self._resumes[verification]
-        return was_waiting
+        return True
 
-    def confirm(self, verification: Verification) -> None:
+    def confirm(self, verification: Verification | None) -> None:
         """Resume all batches that wait for this verification, in their order."""
-        for resume in self._resumes.pop(verification, {}).values():
-            resume()
+        if verification is not None:
+            for resume in self._resumes.pop(verification, {}).values():
+                resume()

@@ -186,6 +186,24 @@ def test_batches_behind_one_that_the_coordinator_rejects_wait_for_their_own_answ
     producing(test)
 
 
+def test_a_batch_that_arrives_while_its_log_is_made_ready_is_verified_behind_older_batches() -> None:
+    async def test(stage: PartStage, client: Producing) -> None:
+        partition = client.replica.partition
+        log, partition.log = partition.log, None
+        client.send(0)
+        partition.log = log
+        client.send(1)
+        client.replica.make_ready()
+        while client.questions:
+            client.answer()
+        client.send(2)
+        assert client.errors() == [ErrorCode.NONE] * 3
+        assert client.log.log_end_offset == 3
+        assert client.memory.used_bytes == 0
+
+    producing(test, ready=False)
+
+
 def test_without_partition_verification_a_produce_below_version_12_is_appended_without_the_coordinator() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=VERIFIES)
