@@ -14,7 +14,12 @@ import structlog
 
 from kraft.broker.api.produce.pending_produce import NO_TOPIC_ID, PartitionProduce, ProduceOperation, ProducePorts
 from kraft.broker.api.produce.prepare_batch import Prepared, open_off_the_loop, prepare_at_once, turn_cost
-from kraft.broker.api.produce.verification import TransactionVerification, UnverifiedBatch, begin_verification
+from kraft.broker.api.produce.verification import (
+    TransactionVerification,
+    UnverifiedBatch,
+    begin_verification,
+    log_to_verify_in,
+)
 from kraft.broker.coordinator.internal_topics import TRANSACTION_TOPIC
 from kraft.broker.partition.partition import EVERY_APPEND, INTERNAL_TOPICS, READY, Partition
 from kraft.broker.partition.partition_host import PendingAppend
@@ -195,7 +200,7 @@ class GeneralProduce:
             return False
         version = self._request.api_version
         try:
-            log = partition.log
+            log = log_to_verify_in(partition)
             if log is not None and not begin_verification(self._ports, version, slot, log, header):
                 return True
         except AppendRefused as refused:
@@ -283,6 +288,7 @@ class GeneralProduce:
         assert log is not None
         slot.appended(info, log.log_start_offset)
         self._wait(slot, partition, info.last_offset + 1)
+        self._ports.unverified.confirm(slot.verification)  # the transaction is open now
 
     def _wait(self, slot: PartitionProduce, partition: Partition, required: int) -> None:
         """Acknowledge the batch if it is as durable as acks requires, else queue it with the partition.

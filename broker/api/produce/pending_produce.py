@@ -15,6 +15,7 @@ from uuid import UUID
 
 import trio
 
+from kraft.broker.api.produce.waiting_batches import WaitingBatches
 from kraft.broker.serving.leader_hints import current_leader, endpoints_of
 from kraft.broker.serving.purgatory import Parked
 from kraft.wire.error_codes import ErrorCode
@@ -66,6 +67,8 @@ class ProducePorts:
     verifies_transactions: Callable[[], bool]
     openings: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX))
     """Limits the number of threads that decompress produced batches."""
+    unverified: WaitingBatches = field(default_factory=WaitingBatches)
+    """The batches that wait for a transaction coordinator."""
 
 
 class SingleProduce(Parked):

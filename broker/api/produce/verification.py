@@ -3,7 +3,7 @@
 A partition's first batch of a transaction waits until the transaction coordinator has confirmed that the partition is
 part of that transaction, or has added it. The batch holds no lock while it waits, so its partition may move meanwhile.
 When the coordinator has answered, everything is checked again, and the append step compares the batch's verification
-with the log's.
+with the log's. The answer to one request also resumes batches of other requests (`WaitingBatches`).
 Source: KIP-890, docs/produce-checks.md#the-transaction, Kafka's ReplicaManager.
 """
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kraft.broker.api.produce.pending_produce import PartitionProduce, ProducePorts
     from kraft.broker.partition.partition import Partition
     from kraft.storage.log import Log
+    from kraft.storage.producers.verification import Verification
     from kraft.wire.records import BatchHeader
     from kraft.wire.server import Request
 
@@ -67,8 +68,7 @@ def producer_error(error: ErrorCode, version: int) -> ErrorCode:
 
 
 class UnverifiedBatch:
-    """A copy of a batch that waits for the transaction coordinator. `resume(batch)` continues with it; `release` frees
-    its memory."""
+    """A copy of a batch that waits for the transaction coordinator. `release` frees its memory."""
 
     __slots__ = ("data", "header", "partition", "release", "slot")
 
@@ -89,6 +89,12 @@ class UnverifiedBatch:
     def refuse(self, error: ErrorCode, message: str | None = None) -> None:
         self.release()
         self.slot.refuse(error, message)
+
+
+def log_to_verify_in(partition: Partition) -> Log | None:
+    """Return the log in which a batch that has just arrived may begin its verification. None if the log is closed, or
+    if older batches wait in the partition's queue, because their verifications must begin before."""
+    return None if partition.pending else partition.log
 
 
 def begin_verification(
@@ -123,32 +129,58 @@ class TransactionVerification:
         self._transactional_id = transactional_id
         self._resume = resume
         self._batches: list[UnverifiedBatch] = []
-        self._opening = 0
+        self._unready = 0
 
     def wait(self, batch: UnverifiedBatch) -> None:
-        """Add a batch. If the log of its partition is open, `begin_verification` was already called."""
+        """Add a batch whose verification has begun, or whose partition cannot begin it yet (`log_to_verify_in`)."""
         self._batches.append(batch)
+        if batch.slot.verification is not None:
+            self._wait_in_order(batch, batch.slot.verification)
 
     def ask(self) -> None:
-        """Open the logs of all waiting batches, then ask the coordinator about the batches."""
-        closed = [batch for batch in self._batches if batch.partition.log is None]
-        self._opening = len(closed)
-        for batch in closed:
-            batch.partition.append_later(PendingAppend(partial(self._opened, batch)))
-        if not closed:
+        """Begin the verifications that could not begin yet, once their partitions are ready. Then ask the coordinator
+        about all batches."""
+        unready = [batch for batch in self._batches if batch.slot.verification is None]
+        self._unready = len(unready)
+        for batch in unready:
+            batch.partition.append_later(PendingAppend(partial(self._readied, batch)))
+            self._ports.budget_may_be_full(batch.partition)
+        if not unready:
             self._ask()
 
-    def _opened(self, batch: UnverifiedBatch, error: ErrorCode) -> None:
-        """Continue, because the log of a partition is open or cannot be opened."""
-        self._opening -= 1
-        if error is not ErrorCode.NONE:
-            self._batches.remove(batch)
+    def _readied(self, batch: UnverifiedBatch, error: ErrorCode) -> None:
+        """Continue, because it is the turn of a batch in its partition, or the partition accepts no appends."""
+        self._unready -= 1
+        if error is ErrorCode.NONE:
+            self._ports.finish(self._request, self._begin, batch)
+        else:
             batch.refuse(error)
-        if not self._opening:
+        if not self._unready:
             self._ports.finish(self._request, self._ask)
 
+    def _begin(self, batch: UnverifiedBatch) -> None:
+        """Begin a verification. A batch that needs none continues at once."""
+        log = batch.partition.log
+        if log is None:
+            batch.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        try:
+            must_wait = begin_verification(self._ports, self._version, batch.slot, log, batch.header)
+        except AppendRefused as refused:
+            batch.refuse(refused.error_code, str(refused))
+            return
+        if must_wait and batch.slot.verification is not None:
+            self._wait_in_order(batch, batch.slot.verification)
+        else:
+            self._resume(batch)
+
+    def _wait_in_order(self, batch: UnverifiedBatch, verification: Verification) -> None:
+        """Queue a batch behind older batches of its producer and partition."""
+        resume = partial(self._ports.finish, self._request, self._resume, batch)
+        self._ports.unverified.add(verification, batch, resume)
+
     def _ask(self) -> None:
-        asked = [batch for batch in self._batches if batch.slot.verification is not None or self._must_ask(batch)]
+        asked = [batch for batch in self._batches if self._ports.unverified.has(batch.slot.verification, batch)]
         if not asked:
             return
         header = asked[0].header
@@ -157,28 +189,13 @@ class TransactionVerification:
         question = kind(self._transactional_id, header.producer_id, header.producer_epoch, partitions)
         self._ports.enrol(question, partial(self._ports.finish, self._request, self._answered, asked))
 
-    def _must_ask(self, batch: UnverifiedBatch) -> bool:
-        """Return whether a batch, whose log has been opened, must be verified by the coordinator, and begin the
-        verification. A batch that needs no verification continues at once."""
-        log = batch.partition.log
-        if log is None:
-            batch.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return False
-        try:
-            if begin_verification(self._ports, self._version, batch.slot, log, batch.header):
-                return True
-        except AppendRefused as refused:
-            batch.refuse(refused.error_code, str(refused))
-        else:
-            self._resume(batch)
-        return False
-
     def _answered(self, asked: list[UnverifiedBatch], errors: Mapping[tuple[str, int], ErrorCode]) -> None:
+        """Resume or reject the batches of the request that still wait."""
         for batch in asked:
             error = errors[batch.partition.topic, batch.partition.index]
             if error is ErrorCode.NONE:
-                self._resume(batch)
-            else:
+                self._ports.unverified.confirm(batch.slot.verification)
+            elif self._ports.unverified.remove(batch.slot.verification, batch):
                 batch.refuse(
                     producer_error(error, self._version),
                     f"the transaction coordinator of {self._transactional_id} answered {error.name} for "

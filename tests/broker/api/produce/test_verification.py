@@ -145,6 +145,65 @@ def test_pipelined_batches_that_wait_for_the_coordinator_are_appended_in_the_ord
     producing(test)
 
 
+def test_a_batch_that_finds_its_transaction_open_does_not_overtake_batches_that_wait_for_the_coordinator() -> None:
+    async def test(stage: PartStage, client: Producing) -> None:
+        for sequence in range(3):
+            client.send(sequence)
+        client.answer()
+        client.send(3)
+        while client.questions:
+            client.answer()
+        assert client.errors() == [ErrorCode.NONE] * 4
+        assert client.log.log_end_offset == 4
+
+    producing(test)
+
+
+def test_a_batch_resumed_by_the_answer_to_an_older_one_is_not_rejected_by_its_own_answer() -> None:
+    async def test(stage: PartStage, client: Producing) -> None:
+        client.send(0)
+        client.send(1)
+        client.answer()
+        assert client.errors() == [ErrorCode.NONE] * 2
+        client.answer(ErrorCode.NETWORK_EXCEPTION)
+        assert client.errors() == []
+        assert client.log.log_end_offset == 2
+        assert client.memory.used_bytes == 0
+
+    producing(test)
+
+
+def test_batches_behind_one_that_the_coordinator_rejects_wait_for_their_own_answers() -> None:
+    async def test(stage: PartStage, client: Producing) -> None:
+        client.send(0)
+        client.send(1)
+        client.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert client.errors() == [ErrorCode.CONCURRENT_TRANSACTIONS]
+        client.answer()
+        assert client.errors() == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+        assert client.memory.used_bytes == 0
+
+    producing(test)
+
+
+def test_a_batch_that_arrives_while_its_log_is_made_ready_is_verified_behind_older_batches() -> None:
+    async def test(stage: PartStage, client: Producing) -> None:
+        partition = client.replica.partition
+        log, partition.log = partition.log, None
+        client.send(0)
+        partition.log = log
+        client.send(1)
+        client.replica.make_ready()
+        while client.questions:
+            client.answer()
+        client.send(2)
+        assert client.errors() == [ErrorCode.NONE] * 3
+        assert client.log.log_end_offset == 3
+        assert client.memory.used_bytes == 0
+
+    producing(test, ready=False)
+
+
 def test_without_partition_verification_a_produce_below_version_12_is_appended_without_the_coordinator() -> None:
     async def test(stage: PartStage, client: Producing) -> None:
         client.send(version=VERIFIES)
