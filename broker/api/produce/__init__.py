@@ -9,7 +9,8 @@ order.
 2. The batch is checked and corrected (`prepare_batch`). If iterating over its records takes long, a thread does it; the
 request continues in `GeneralProduce._open_and_append`.
 3. A batch that may open a transaction waits until the transaction coordinator has confirmed it
-(`TransactionVerification.ask`). It continues in `GeneralProduce._resume`, which repeats all checks.
+(`TransactionVerification.ask`), behind older batches of its producer (`WaitingBatches`). It continues in
+`GeneralProduce._resume`, which repeats all checks.
 4. A batch that its partition cannot append yet waits in `Partition.pending`. It continues in `GeneralProduce._append`,
 when `Partition.run_pending` removes it from that queue.
 5. The batch is appended (`Partition.append_as_leader`). If it must be acknowledged, it waits in `Partition.waiting` for

@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), pytest.mark.filterw
 ORDERS, LATER, STOCK = "orders", "orders-later", "stock"
 STOPPED, CURRENT, BEHIND = "stopped-after-the-first-wave", "at-the-end", "behind-the-end"
 """Groups. MirrorMaker translates an offset precisely if the group had read everything when it committed. Else it uses
-the nearest synced offset before it, but none before the last translated offset of the group."""
+the nearest synced offset before it, but none before the last translated offset of the group. Source: Kafka's
+OffsetSyncStore."""
 DISTANCES = (20, 50)
 """How far the third group is behind the end, in each partition."""
 PARTITIONS = 2
