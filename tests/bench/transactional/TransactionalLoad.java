@@ -14,9 +14,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * `TransactionalLoad BOOTSTRAP TOPIC PARTITIONS VALUE_BYTES RECORDS SECONDS COMMIT_RECORDS COMMIT_MS`.
  *
  * It ends after RECORDS, or after the transaction in which SECONDS have passed. A transaction is committed after
- * COMMIT_RECORDS, or when it is COMMIT_MS old. Prints how many records were written, then how many of them were written
- * after the first third of the commits and in how many seconds, and then the milliseconds of each commit after that
- * third: of `commitTransaction` alone, once all records are acknowledged.
+ * COMMIT_RECORDS, or when it is COMMIT_MS old. Prints `sent` and how many records were written; `steady`, how many of
+ * them were written after the first third of the commits, and in how many seconds; then for each commit after that third
+ * `commit` and its milliseconds: of `commitTransaction` alone, once all records are acknowledged.
  */
 public final class TransactionalLoad {
     private static final int PAYLOADS = 1000;
@@ -33,13 +33,14 @@ public final class TransactionalLoad {
             random.nextBytes(value);
         }
         long records = Long.parseLong(arguments[4]);
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Long.parseLong(arguments[5]));
+        long nanos = TimeUnit.SECONDS.toNanos(Long.parseLong(arguments[5]));
         long commitRecords = Long.parseLong(arguments[6]);
         long commitNanos = TimeUnit.MILLISECONDS.toNanos(Long.parseLong(arguments[7]));
         List<Commit> commits = new ArrayList<>();
         long sent = 0;
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(properties(arguments[0]))) {
             producer.initTransactions();
+            long deadline = System.nanoTime() + nanos;
             while (sent < records && System.nanoTime() < deadline) {
                 producer.beginTransaction();
                 long goal = Math.min(records, sent + commitRecords);
@@ -70,10 +71,10 @@ public final class TransactionalLoad {
     private static void print(long sent, List<Commit> commits) {
         Commit first = commits.get(commits.size() / 3);
         Commit last = commits.get(commits.size() - 1);
-        System.out.println(sent);
-        System.out.println((last.records - first.records) + " " + (last.endNanos - first.endNanos) / 1e9);
+        System.out.println("sent " + sent);
+        System.out.println("steady " + (last.records - first.records) + " " + (last.endNanos - first.endNanos) / 1e9);
         for (Commit commit : commits.subList(commits.size() / 3, commits.size())) {
-            System.out.println(commit.nanos / 1e6);
+            System.out.println("commit " + commit.nanos / 1e6);
         }
     }
 }

@@ -62,14 +62,18 @@ def write(
 
 
 def parse(text: str, *, size: int, cpu_s: float) -> Written:
-    """Return the figures that the program printed."""
-    sent, steady, *commit_ms = text.splitlines()
-    records, seconds = steady.split()
-    figures = sorted(map(float, commit_ms))
-    if len(figures) <= 1:
+    """Return the figures that the program printed, between lines of its log."""
+    found: dict[str, list[list[float]]] = {"sent": [], "steady": [], "commit": []}
+    for line in text.splitlines():
+        word, *figures = line.split() or [""]
+        if word in found:
+            found[word].append([float(figure) for figure in figures])
+    commit_ms = [milliseconds for (milliseconds,) in found["commit"]]
+    if len(commit_ms) <= 1:
         raise RuntimeError(f"too few transactions for a figure: {text[:500]}")
-    bulk = Bulk(int(records) * size / 1e6 / float(seconds), cpu_s / (int(sent) * size / 1e9))
-    return Written(bulk, percentile(figures, 0.5), percentile(figures, 0.99))
+    ((sent,),), ((records, seconds),) = found["sent"], found["steady"]
+    bulk = Bulk(records * size / 1e6 / seconds, cpu_s / (sent * size / 1e9))
+    return Written(bulk, percentile(commit_ms, 0.5), percentile(commit_ms, 0.99))
 
 
 def _run(*words: str) -> str:
