@@ -54,7 +54,7 @@ slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, 
 
 coverage: $(SETUP) ## lines of the pure folders (listed in pyproject.toml) that their tests run; fails under 95 %
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/runtime tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
-		tests/broker/replica tests/broker/consumer_group tests/broker/group tests/broker/share_coordinator tests/broker/share_group tests/broker/share_partition tests/broker/txn tests/client/core --ignore tests/raft/test_simulation.py --cov --cov-report=term --cov-fail-under=95
+		tests/broker/replica tests/broker/consumer_group tests/broker/group tests/broker/regular_expressions tests/broker/share_coordinator tests/broker/share_group tests/broker/share_partition tests/broker/txn tests/client/core --ignore tests/raft/test_simulation.py --cov --cov-report=term --cov-fail-under=95
 
 check: $(SETUP) dead ## ruff, mypy --strict, import contracts, dead names, the change log, subjects of new commits
 	$(BIN)/ruff check .

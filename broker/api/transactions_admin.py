@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.transactions import transaction_resource
+from kraft.broker.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.serving.gates import Operation
-from kraft.broker.serving.linear_regex import InvalidPattern, LinearRegex
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
 from kraft.broker.serving.turns import Steps
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kraft.broker.api.context import HandlerContext
 
 ANY_DURATION = -1
+PATTERN_CHARACTERS_MAX = 1_000
+"""Maximum length of a pattern for transactional ids."""
 LISTED_PER_STEP = 200
 """Transactional ids that ListTransactions filters and encodes in one step."""
 Listed = tuple[str, TransactionValue]
@@ -102,7 +104,7 @@ def handle_list_transactions(context: HandlerContext, request: Request, session:
 
     try:
         is_listed = _filter(message, context.loop.clock.wall_ms())
-    except InvalidPattern:
+    except InvalidExpression:
         refuse(ErrorCode.INVALID_REGULAR_EXPRESSION)
         return
 
@@ -143,10 +145,13 @@ def _answer_in_steps(
 def _filter(message: Any, wall_ms: int) -> Callable[[str, TransactionValue], bool]:
     """Return a function that decides whether a transaction passes the filters of the request. As in Kafka, the duration
     counts from the start of the last transaction, which may be complete; an id without one passes. Raises
-    InvalidPattern."""
+    InvalidExpression."""
     states, producer_ids = frozenset(message.state_filters), frozenset(message.producer_id_filters)
     duration_ms, pattern = message.duration_filter, message.transactional_id_pattern
-    regex = LinearRegex(pattern) if pattern else None
+    if pattern and len(pattern) > PATTERN_CHARACTERS_MAX:
+        reason = f"longer than {PATTERN_CHARACTERS_MAX} characters"
+        raise InvalidExpression(pattern, PATTERN_CHARACTERS_MAX, reason)
+    regex = compile_expression(pattern) if pattern else None
 
     def is_listed(name: str, value: TransactionValue) -> bool:
         if value.state is TransactionState.DEAD:

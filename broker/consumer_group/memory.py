@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kraft.broker.consumer_group.regular_expressions import Match
+from kraft.broker.regular_expressions import Match
 
 if TYPE_CHECKING:
-    from kraft.broker.consumer_group.regular_expressions import Expression
     from kraft.broker.consumer_group.topics import TopicsView, TopicView
+    from kraft.broker.regular_expressions import Expression
 
 
 INSTRUCTIONS_PER_NAME = 10

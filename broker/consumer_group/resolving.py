@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from kraft.broker.consumer_group.memory import GroupMemory, RegexResolution
 from kraft.broker.consumer_group.records import RegexKey, RegexValue
-from kraft.broker.consumer_group.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.consumer_group.state import Draft
 from kraft.broker.consumer_group.subscriptions import is_regex_used
 from kraft.broker.consumer_group.topics import TopicsView
+from kraft.broker.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.shard.now import Now
 
 NAMES_PER_STEP = 1_000

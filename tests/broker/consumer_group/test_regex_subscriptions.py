@@ -7,11 +7,11 @@ from uuid import UUID
 
 from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, RegexResolution
 from kraft.broker.consumer_group.records import RegexValue
-from kraft.broker.consumer_group.regular_expressions import compile_expression
-from kraft.broker.consumer_group.regular_expressions.parser import parse
-from kraft.broker.consumer_group.regular_expressions.program import translate
 from kraft.broker.consumer_group.resolving import NAMES_PER_STEP, REFRESH_INTERVAL_MIN_MS
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
+from kraft.broker.regular_expressions import compile_expression
+from kraft.broker.regular_expressions.parser import parse
+from kraft.broker.regular_expressions.program import translate
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.consumer_group.consumer_bench import ConsumerBench, TopicRow, TopicRows
 

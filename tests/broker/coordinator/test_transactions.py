@@ -217,8 +217,10 @@ def test_transactions_are_described_and_listed_by_state_producer_id_duration_and
         await clients[0].wait_state("CompleteCommit")
         assert await listed(duration_filter=2_000, state_filters=["CompleteCommit"]) == {"pay-1"}
         asking = await cluster.connect(1, member.seam)
-        reply = await asking.ask(ApiKey.LIST_TRANSACTIONS, 2, state_filters=["Odd"], transactional_id_pattern="(")
-        assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        for pattern in ("(", "x" * 1_001):
+            filters = {"state_filters": ["Odd"], "transactional_id_pattern": pattern}
+            reply = await asking.ask(ApiKey.LIST_TRANSACTIONS, 2, **filters)
+            assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
     run(test)
 

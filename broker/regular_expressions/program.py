@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kraft.broker.consumer_group.regular_expressions.characters import CharacterSet
-from kraft.broker.consumer_group.regular_expressions.nodes import (
+from kraft.broker.regular_expressions.characters import CharacterSet
+from kraft.broker.regular_expressions.nodes import (
     Alternation,
     Assertion,
     AssertionKind,

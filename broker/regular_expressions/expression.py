@@ -11,10 +11,10 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 
-from kraft.broker.consumer_group.regular_expressions.characters import WORD
-from kraft.broker.consumer_group.regular_expressions.nodes import AssertionKind
-from kraft.broker.consumer_group.regular_expressions.parser import parse
-from kraft.broker.consumer_group.regular_expressions.program import Accept, Branch, CheckPlace, Consume, translate
+from kraft.broker.regular_expressions.characters import WORD
+from kraft.broker.regular_expressions.nodes import AssertionKind
+from kraft.broker.regular_expressions.parser import parse
+from kraft.broker.regular_expressions.program import Accept, Branch, CheckPlace, Consume, translate
 
 STATES_SIZE_MAX = 100_000
 """Maximum size of all states together: the number of their instructions and successors."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kraft.broker.consumer_group.regular_expressions.characters import (
+from kraft.broker.regular_expressions.characters import (
     CODE_POINT_MAX,
     PERL_CLASSES,
     CharacterSet,
     as_written,
     named_property,
 )
-from kraft.broker.consumer_group.regular_expressions.nodes import InvalidExpression
+from kraft.broker.regular_expressions.nodes import InvalidExpression
 
 _CONTROLS: Mapping[str, int] = MappingProxyType({"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11})
 _OCTAL = frozenset("01234567")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kraft.broker.consumer_group.regular_expressions.characters import (
+from kraft.broker.regular_expressions.characters import (
     POSIX_CLASSES,
     CharacterRange,
     CharacterSet,
     as_written,
 )
-from kraft.broker.consumer_group.regular_expressions.escapes import read_character_escape, read_class_escape
-from kraft.broker.consumer_group.regular_expressions.nodes import InvalidExpression
+from kraft.broker.regular_expressions.escapes import read_character_escape, read_class_escape
+from kraft.broker.regular_expressions.nodes import InvalidExpression
 
 
 def read_bracket(text: str, start: int, *, ignores_case: bool) -> tuple[CharacterSet, int]:

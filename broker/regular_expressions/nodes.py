@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from kraft.broker.consumer_group.regular_expressions.characters import CharacterSet
+from kraft.broker.regular_expressions.characters import CharacterSet
 
 SHOWN_MAX = 200
 """Maximum number of characters of the expression in an error."""

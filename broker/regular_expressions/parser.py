@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kraft.broker.consumer_group.regular_expressions.brackets import read_bracket
-from kraft.broker.consumer_group.regular_expressions.characters import (
+from kraft.broker.regular_expressions.brackets import read_bracket
+from kraft.broker.regular_expressions.characters import (
     ANY,
     ANY_BUT_NEWLINE,
     CharacterRange,
     CharacterSet,
 )
-from kraft.broker.consumer_group.regular_expressions.escapes import read_character_escape, read_class_escape
-from kraft.broker.consumer_group.regular_expressions.nodes import (
+from kraft.broker.regular_expressions.escapes import read_character_escape, read_class_escape
+from kraft.broker.regular_expressions.nodes import (
     Alternation,
     Assertion,
     AssertionKind,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.broker.consumer_group.regular_expressions import InvalidExpression, compile_expression
-from kraft.broker.consumer_group.regular_expressions.expression import STATES_SIZE_MAX
-from kraft.broker.consumer_group.regular_expressions.parser import CHARACTERS_MAX, NESTING_MAX, parse
-from kraft.broker.consumer_group.regular_expressions.program import translate
+from kraft.broker.regular_expressions import InvalidExpression, compile_expression
+from kraft.broker.regular_expressions.expression import STATES_SIZE_MAX
+from kraft.broker.regular_expressions.parser import CHARACTERS_MAX, NESTING_MAX, parse
+from kraft.broker.regular_expressions.program import translate
 
 MATCHES = [
     # literals and escapes
