@@ -24,6 +24,7 @@ HANDLERS = frozenset(
         "describe_producers",
         "describe_topic_partitions",
         "find_coordinator",
+        "groups/assigned_groups",
         "groups/consumer_groups",
         "groups/group_membership",
         "groups/group_offsets",
