@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
+from tests.bench import members
 from tests.bench.contest import KAFKA, Figures, Goal, Results, Row
 from tests.bench.kafka import free_port, installed, kafka_running, wait_serving
 from tests.stages.started_clusters import LocalCluster, held_folder, launched, running
@@ -108,6 +109,11 @@ def _acknowledged(cluster: LocalCluster) -> list[float]:
     return times
 
 
+def _members(side: str) -> Figures:
+    with kafka_running(is_single=False) if side == KAFKA else running() as cluster:
+        return members.measure(cluster)
+
+
 LIFECYCLES = (
     Lifecycle(
         "start",
@@ -121,6 +127,20 @@ LIFECYCLES = (
         "failover",
         (Row("failover-gap", "kill -9 of a leader, RF 3: longest gap in acknowledgements", "ms", LESS, Goal(500)),),
         _gap,
+    ),
+    Lifecycle(
+        "members",
+        (
+            Row("members-join", "200 members join a consumer group: until stable", "s", LESS, Goal(0.5, of_kafka=True)),
+            Row(
+                "members-killed",
+                "its coordinator dies, 20 join: until stable",
+                "s",
+                LESS,
+                Goal(0.5, of_kafka=True),
+            ),
+        ),
+        _members,
     ),
 )
 
