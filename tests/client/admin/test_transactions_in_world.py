@@ -10,7 +10,7 @@ import trio
 
 from kraft.client import KafkaError, Producer, ProducerFenced
 from kraft.client.admin import AbortMarker, Admin
-from kraft.client.admin.hanging import find_hanging, find_open, with_coordinators
+from kraft.client.admin.hanging import find_hanging, find_open, search_hanging, with_coordinators
 from kraft.client.connections import VersionMismatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -327,7 +327,7 @@ def test_a_transaction_whose_coordinator_moves_during_the_search_is_not_hanging(
     at_level(V2, test, combined=0, controllers=1, brokers=2, transaction_state_log_num_partitions="1")
 
 
-def test_no_transaction_is_called_hanging_while_its_coordinator_is_down() -> None:
+def test_a_transaction_whose_coordinator_is_down_is_undecided_and_not_called_hanging() -> None:
     async def test(stage: Stage) -> None:
         async with admin_of(stage) as admin, stage.producer(transactional_id=ID) as producer:
             await producer.begin_transaction()
@@ -340,6 +340,9 @@ def test_no_transaction_is_called_hanging_while_its_coordinator_is_down() -> Non
             with pytest.raises(KafkaError, match="__transaction_state without a leader: 0") as refused:
                 await find_hanging(admin, [PLACE], now_ms=now_ms(stage))
             assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            search = await search_hanging(admin, [PLACE, ("orders", 1)], now_ms=now_ms(stage))
+            assert (search.found, search.unled) == ((), (0,))
+            assert [one.partition for one in search.undecided] == [PLACE]
             stage.cluster.start(down)
             await stage.cluster.wait_ready(60_000)
             await producer.commit_transaction()
