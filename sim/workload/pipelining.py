@@ -1,0 +1,74 @@
+"""Lets a transactional producer of a run pipeline its batches as Kafka's client does.
+
+pykraft's producer sends the first batch of a sequence alone. Kafka's producer does not: several batches of a new
+transaction reach the leader while the first one waits for the transaction coordinator. The leader must append them in
+order. A batch that was sent in order and once must not be rejected as out of order (L7).
+Source: KIP-98, KIP-890, Kafka's TransactionManager and RecordAccumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kraft.client import DeliveryFailed, Producer
+from kraft.client.core.batch import OutgoingBatch, ProducerIdentity
+from kraft.client.core.partition_queue import PartitionQueue
+from kraft.client.core.records import TopicPartition
+from kraft.client.core.transaction import TransactionMachine
+from kraft.client.delivery import Delivery
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.shape import host_name
+from kraft.wire.error_codes import ErrorCode
+
+OnEarlyBatch = Callable[[], None]
+"""Function that is called for each batch that is sent while the first one of its sequence is not acknowledged."""
+
+
+class PipelinedQueue(PartitionQueue):
+    """A queue that also sends batches while the first one of their sequence is in flight, if the transaction is one of
+    transaction.version 2. Below that level a broker without state of the producer may accept a later batch first."""
+
+    __slots__ = ("_is_known", "_machine", "_sent_early")
+
+    def __init__(self, topic_partition: TopicPartition, machine: TransactionMachine, sent_early: OnEarlyBatch) -> None:
+        self._machine = machine
+        self._sent_early = sent_early
+        self._is_known = False
+        super().__init__(topic_partition)
+
+    @property
+    def is_known(self) -> bool:
+        return self._is_known or self._machine.is_v2
+
+    @is_known.setter
+    def is_known(self, value: bool) -> None:
+        self._is_known = value
+
+    def take(self, identity: ProducerIdentity, route: object) -> OutgoingBatch:
+        is_early = any(not batch.base_sequence for batch in self.in_flight)
+        batch = super().take(identity, route)
+        if is_early and batch.base_sequence:
+            self._sent_early()
+        return batch
+
+
+def pipeline(producer: Producer, places: Iterable[TopicPartition], sent_early: OnEarlyBatch) -> None:
+    """Let the producer pipeline its batches for these partitions. It must not have sent any yet."""
+    assert producer._transactions is not None
+    for place in places:
+        producer._accumulator._queues[place] = PipelinedQueue(place, producer._transactions.machine, sent_early)
+
+
+def out_of_order(deliveries: Iterable[Delivery], cluster: SimCluster) -> DeliveryFailed | None:
+    """Return the failure of a batch that a broker rejected as out of order without a cause; None if there is none.
+
+    A batch that was sent again has a cause if a broker has restarted: a restarted broker, like Kafka's, remembers only
+    the last batch of each producer."""
+    hosts = (cluster.world.host(host_name(broker)) for broker in cluster.shape.broker_ids)
+    has_restarted = any(host.lives > 1 for host in hosts)
+    for delivery in deliveries:
+        outcome = delivery.outcome
+        is_rejected = isinstance(outcome, DeliveryFailed) and outcome.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if isinstance(outcome, DeliveryFailed) and is_rejected and (outcome.certain or not has_restarted):
+            return outcome
+    return None
