@@ -18,10 +18,13 @@ from kraft.client.core.transaction import TransactionMachine
 from kraft.client.delivery import Delivery
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
+from kraft.sim.workload.transaction_recorder import PARTITIONS, PIPELINED
 from kraft.wire.error_codes import ErrorCode
 
 OnEarlyBatch = Callable[[], None]
 """Function that is called for each batch that is sent while the first one of its sequence is not acknowledged."""
+
+PIPELINED_PLACES = tuple((PIPELINED, index) for index in range(PARTITIONS[PIPELINED]))
 
 
 class PipelinedQueue(PartitionQueue):
@@ -57,6 +60,16 @@ def pipeline(producer: Producer, places: Iterable[TopicPartition], sent_early: O
     assert producer._transactions is not None
     for place in places:
         producer._accumulator._queues[place] = PipelinedQueue(place, producer._transactions.machine, sent_early)
+
+
+def led_together(cluster: SimCluster, first: int) -> tuple[TopicPartition, TopicPartition]:
+    """Return partition `first`, and another one with the same leader; if there is none, any other one."""
+    others = [*PIPELINED_PLACES[first + 1 :], *PIPELINED_PLACES[:first]]
+    topic = cluster.image.topics.get(PIPELINED)
+    if topic is not None:
+        leader = topic.partition(first).leader
+        others.sort(key=lambda place: topic.partition(place[1]).leader != leader)
+    return PIPELINED_PLACES[first], others[0]
 
 
 def out_of_order(deliveries: Iterable[Delivery], cluster: SimCluster) -> DeliveryFailed | None:

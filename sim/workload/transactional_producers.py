@@ -36,8 +36,8 @@ from kraft.sim.nemesis.plan import (
     PlannedOperation,
 )
 from kraft.sim.workload.fencing_causes import FencingCauses
-from kraft.sim.workload.pipelining import out_of_order, pipeline
-from kraft.sim.workload.transaction_recorder import COPIES, INPUTS, PARTITIONS, PIPELINED, TransactionRecorder
+from kraft.sim.workload.pipelining import PIPELINED_PLACES, led_together, out_of_order, pipeline
+from kraft.sim.workload.transaction_recorder import COPIES, INPUTS, PARTITIONS, TransactionRecorder
 from kraft.sim.world.chance import between
 
 GROUP = "copiers"
@@ -73,12 +73,12 @@ WAITING_MAX = 2
 """Maximum number of operations that wait for one producer; further operations are dropped."""
 AGAIN_MS = 100
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
-PIPELINED_PLACES = tuple((PIPELINED, index) for index in range(PARTITIONS[PIPELINED]))
 PIPELINED_COUNT = (2, 16)
 """Minimum and maximum number of batches of a transaction that pipelines."""
 PIPELINED_BYTES = 700
 """Size of each record of such a transaction: two of them do not fit into one batch."""
-PIPELINE_PAUSE_MS_MAX = 6
+PIPELINE_PAUSE_NS_MAX = 500_000
+"""Maximum pause between two of them: about as long as a leader waits for the coordinator."""
 COPIER = len(TRANSACTORS) // 2 - 1
 """Number of the transactional id whose producers copy records."""
 PIPELINER = COPIER - 1
@@ -354,17 +354,18 @@ class TransactionalProducer:
             await producer.send_offsets(offsets, self._consumer.group_metadata())
 
     async def _write_pipelined(self, producer: Producer, transaction: ClientTransaction) -> None:
-        """Write batches to two partitions that have the same leader, with few pauses. Most of them are sent before the
-        first one is acknowledged. Requests with one partition are followed by requests with both."""
-        first, half = self._random.below(len(PIPELINED_PLACES)), len(PIPELINED_PLACES) // 2
+        """Write a batch to one partition, and then batches to two partitions with the same leader. So a request with one
+        partition is followed by requests with both, for which the leader asks again. Most of them are sent before the
+        first one is acknowledged."""
+        places = led_together(self._recorder.cluster, self._random.below(len(PIPELINED_PLACES)))
         for number in range(between(self._random, *PIPELINED_COUNT)):
-            place = PIPELINED_PLACES[(first + half * self._random.below(2)) % len(PIPELINED_PLACES)]
+            place = places[number > 0 and number % 2 == 0]
             value = f"{self._producers.transactional_id}/{transaction.number}/{number} ".encode().ljust(PIPELINED_BYTES)
             delivery = await producer.enqueue(place[0], value, partition=place[1])
             self._recorder.queued(transaction, value, place)
             self._deliveries.append(delivery)
-            if not self._random.below(3):
-                await self._world.sleep_ms(self._random.below(PIPELINE_PAUSE_MS_MAX))
+            if number % 2 == 0:
+                await self._world.sleep_until_ns(self._world.now_ns + self._random.below(PIPELINE_PAUSE_NS_MAX))
 
     async def _wait(self, operation: PlannedOperation) -> None:
         if operation.verb == OUTLAST_TIMEOUT:
