@@ -167,7 +167,7 @@ class ListFilter:
         self._left = INSTRUCTIONS_PER_STEP
         """Instructions that may still be executed in the present step."""
         self._states, self._producer_ids = frozenset(message.state_filters), frozenset(message.producer_id_filters)
-        self._duration_ms = message.duration_filter
+        self._duration_ms: int = message.duration_filter
         self._wall_ms = wall_ms
 
     def passes(self, name: str, value: TransactionValue) -> Generator[None, None, bool]:

@@ -8,7 +8,8 @@ Source: KIP-98, KIP-890, Kafka's TransactionManager and RecordAccumulator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from kraft.client import DeliveryFailed, Producer
 from kraft.client.core.batch import OutgoingBatch, ProducerIdentity
@@ -19,12 +20,19 @@ from kraft.client.delivery import Delivery
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.workload.transaction_recorder import PARTITIONS, PIPELINED
+from kraft.sim.world.chance import NamedRandom, between
 from kraft.wire.error_codes import ErrorCode
 
 OnEarlyBatch = Callable[[], None]
 """Function that is called for each batch that is sent while the first one of its sequence is not acknowledged."""
 
 PIPELINED_PLACES = tuple((PIPELINED, index) for index in range(PARTITIONS[PIPELINED]))
+COUNT = (2, 16)
+"""Minimum and maximum number of batches of a transaction."""
+VALUE_BYTES = 700
+"""Size of the only record of each batch: two of them do not fit into one batch."""
+PAUSE_NS_MAX = 500_000
+"""Maximum pause between two requests: about as long as a leader waits for the coordinator."""
 
 
 class PipelinedQueue(PartitionQueue):
@@ -55,14 +63,36 @@ class PipelinedQueue(PartitionQueue):
         return batch
 
 
-def pipeline(producer: Producer, places: Iterable[TopicPartition], sent_early: OnEarlyBatch) -> None:
-    """Let the producer pipeline its batches for these partitions. It must not have sent any yet."""
+def pipeline(producer: Producer, sent_early: OnEarlyBatch) -> None:
+    """Let the producer pipeline its batches for the partitions of PIPELINED. It must not have sent any yet."""
     assert producer._transactions is not None
-    for place in places:
+    for place in PIPELINED_PLACES:
         producer._accumulator._queues[place] = PipelinedQueue(place, producer._transactions.machine, sent_early)
 
 
-def led_together(cluster: SimCluster, first: int) -> tuple[TopicPartition, TopicPartition]:
+class DrawnBatch(NamedTuple):
+    """A batch with one record, and the pause after it."""
+
+    place: TopicPartition
+    value: bytes
+    pause_ns: int
+
+
+def draw_batches(cluster: SimCluster, random: NamedRandom, name: str) -> Iterator[DrawnBatch]:
+    """Yield the batches of one transaction: one for a partition, and then pairs for that partition and another one with
+    the same leader. So a request with one partition is followed by requests with both, for which the leader asks the
+    coordinator again. Values begin with `name`."""
+    first, second = _led_together(cluster, random.below(len(PIPELINED_PLACES)))
+    for number in range(between(random, *COUNT)):
+        is_last_of_pair = number % 2 == 0
+        yield DrawnBatch(
+            second if number and is_last_of_pair else first,
+            f"{name}/{number} ".encode().ljust(VALUE_BYTES),
+            1 + random.below(PAUSE_NS_MAX) if is_last_of_pair else 0,
+        )
+
+
+def _led_together(cluster: SimCluster, first: int) -> tuple[TopicPartition, TopicPartition]:
     """Return partition `first`, and another one with the same leader; if there is none, any other one."""
     others = [*PIPELINED_PLACES[first + 1 :], *PIPELINED_PLACES[:first]]
     topic = cluster.image.topics.get(PIPELINED)

@@ -36,9 +36,8 @@ from kraft.sim.nemesis.plan import (
     PlannedOperation,
 )
 from kraft.sim.workload.fencing_causes import FencingCauses
-from kraft.sim.workload.pipelining import PIPELINED_PLACES, led_together, out_of_order, pipeline
+from kraft.sim.workload.pipelining import draw_batches, out_of_order, pipeline
 from kraft.sim.workload.transaction_recorder import COPIES, INPUTS, PARTITIONS, TransactionRecorder
-from kraft.sim.world.chance import between
 
 GROUP = "copiers"
 TRANSACTION_TIMEOUT_MS = 6_000
@@ -73,12 +72,6 @@ WAITING_MAX = 2
 """Maximum number of operations that wait for one producer; further operations are dropped."""
 AGAIN_MS = 100
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
-PIPELINED_COUNT = (2, 16)
-"""Minimum and maximum number of batches of a transaction that pipelines."""
-PIPELINED_BYTES = 700
-"""Size of each record of such a transaction: two of them do not fit into one batch."""
-PIPELINE_PAUSE_NS_MAX = 500_000
-"""Maximum pause between two of them: about as long as a leader waits for the coordinator."""
 COPIER = len(TRANSACTORS) // 2 - 1
 """Number of the transactional id whose producers copy records."""
 PIPELINER = COPIER - 1
@@ -232,7 +225,7 @@ class TransactionalProducer:
         ) as producer:
             assert producer._transactions is not None
             self._machine = producer._transactions.machine
-            pipeline(producer, PIPELINED_PLACES, recorder.sent_early)
+            pipeline(producer, recorder.sent_early)
             with self._producers.causes.initializing():
                 await producer.init_transactions()
             if self._producers.number != COPIER:
@@ -354,18 +347,15 @@ class TransactionalProducer:
             await producer.send_offsets(offsets, self._consumer.group_metadata())
 
     async def _write_pipelined(self, producer: Producer, transaction: ClientTransaction) -> None:
-        """Write a batch to one partition, and then batches to two partitions with the same leader. So a request with one
-        partition is followed by requests with both, for which the leader asks again. Most of them are sent before the
-        first one is acknowledged."""
-        places = led_together(self._recorder.cluster, self._random.below(len(PIPELINED_PLACES)))
-        for number in range(between(self._random, *PIPELINED_COUNT)):
-            place = places[number > 0 and number % 2 == 0]
-            value = f"{self._producers.transactional_id}/{transaction.number}/{number} ".encode().ljust(PIPELINED_BYTES)
-            delivery = await producer.enqueue(place[0], value, partition=place[1])
-            self._recorder.queued(transaction, value, place)
+        """Write batches most of which are sent before the first one is acknowledged."""
+        name = f"{self._producers.transactional_id}/{transaction.number}"
+        for batch in draw_batches(self._recorder.cluster, self._random, name):
+            topic, partition = batch.place
+            delivery = await producer.enqueue(topic, batch.value, partition=partition)
+            self._recorder.queued(transaction, batch.value, batch.place)
             self._deliveries.append(delivery)
-            if number % 2 == 0:
-                await self._world.sleep_until_ns(self._world.now_ns + self._random.below(PIPELINE_PAUSE_NS_MAX))
+            if batch.pause_ns:
+                await self._world.sleep_until_ns(self._world.now_ns + batch.pause_ns)
 
     async def _wait(self, operation: PlannedOperation) -> None:
         if operation.verb == OUTLAST_TIMEOUT:
