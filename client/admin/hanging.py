@@ -64,26 +64,10 @@ async def find_hanging(
     now_ms: int,
     older_than_ms: int = 0,
     broker: int | None = None,
-) -> list[OpenTransaction]:
-    """Return the hanging transactions in these partitions whose last record is older than `older_than_ms`, by partition
-    and start. Ages are those of the records' timestamps; with 0 they do not matter. With `broker`, only transactions
-    that are also open in this broker's replicas; it must have one of each partition. Raise KafkaError
-    COORDINATOR_NOT_AVAILABLE if one of them is undecided (`search_hanging`)."""
-    search = await search_hanging(admin, partitions, now_ms=now_ms, older_than_ms=older_than_ms, broker=broker)
-    if search.undecided:
-        raise _unled_error(search.unled)
-    return list(search.found)
-
-
-async def search_hanging(
-    admin: Admin,
-    partitions: Iterable[TopicPartition],
-    *,
-    now_ms: int,
-    older_than_ms: int = 0,
-    broker: int | None = None,
 ) -> HangingSearch:
-    """Like `find_hanging`, but return what is undecided instead of raising an error."""
+    """Find the hanging transactions in these partitions whose last record is older than `older_than_ms`, by partition
+    and start. Ages are those of the records' timestamps; with 0 they do not matter. With `broker`, only transactions
+    that are also open in this broker's replicas; it must have one of each partition."""
     found: list[OpenTransaction] = []
     undecided: list[OpenTransaction] = []
     unled: set[int] = set()

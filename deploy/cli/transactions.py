@@ -174,7 +174,7 @@ def find_hanging(
     older_than_ms = parse_duration_ms(older_than)
 
     async def work(admin: Admin) -> tuple[HangingSearch, list[str]]:
-        from kraft.client.admin.hanging import search_hanging
+        from kraft.client.admin.hanging import find_hanging
         from kraft.deploy.cli.topics import choose_described
 
         if broker is not None and broker not in {one.node_id for one in (await admin.nodes.cluster()).brokers}:
@@ -186,7 +186,7 @@ def find_hanging(
         placed = {tp: part for tp, part in parts.items() if broker is None or broker in part.replicas}
         chosen = [tp for tp, part in placed.items() if part.leader is not None]
         unknown = [f"{name}-{index}" for (name, index), part in placed.items() if part.leader is None]
-        search = await search_hanging(admin, chosen, now_ms=_now_ms(), older_than_ms=older_than_ms, broker=broker)
+        search = await find_hanging(admin, chosen, now_ms=_now_ms(), older_than_ms=older_than_ms, broker=broker)
         return search, unknown
 
     search, unknown = connection.run(work)
