@@ -47,6 +47,16 @@ class OpenTransaction:
         return AbortMarker(self.partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
 
+@dataclass(frozen=True, slots=True)
+class HangingSearch:
+    """Result of a search for hanging transactions: those `found`, and those `undecided`. An undecided one may belong to
+    a transactional id in a partition of `__transaction_state` that has no leader; `unled` are these partitions."""
+
+    found: tuple[OpenTransaction, ...]
+    undecided: tuple[OpenTransaction, ...] = ()
+    unled: tuple[int, ...] = ()
+
+
 async def find_hanging(
     admin: Admin,
     partitions: Iterable[TopicPartition],
@@ -54,11 +64,13 @@ async def find_hanging(
     now_ms: int,
     older_than_ms: int = 0,
     broker: int | None = None,
-) -> list[OpenTransaction]:
-    """Return the hanging transactions in these partitions whose last record is older than `older_than_ms`, by partition
+) -> HangingSearch:
+    """Find the hanging transactions in these partitions whose last record is older than `older_than_ms`, by partition
     and start. Ages are those of the records' timestamps; with 0 they do not matter. With `broker`, only transactions
     that are also open in this broker's replicas; it must have one of each partition."""
     found: list[OpenTransaction] = []
+    undecided: list[OpenTransaction] = []
+    unled: set[int] = set()
     wanted = sorted(set(partitions))
     for first in range(0, len(wanted), PARTITIONS_PER_REQUEST):
         old = [
@@ -66,8 +78,14 @@ async def find_hanging(
             for one in await find_open(admin, wanted[first : first + PARTITIONS_PER_REQUEST], broker=broker)
             if older_than_ms <= 0 or now_ms - one.producer.last_timestamp_ms > older_than_ms
         ]
-        found += [one for one in await with_coordinators(admin, old) if one.coordinated is None]
-    return found
+        opened, lost = await _with_coordinators(admin, old)
+        unknown = [one for one in opened if one.coordinated is None]
+        if lost:
+            undecided += unknown
+            unled.update(lost)
+        else:
+            found += unknown
+    return HangingSearch(tuple(found), tuple(undecided), tuple(sorted(unled)))
 
 
 async def find_open(
@@ -87,27 +105,43 @@ async def find_open(
 async def with_coordinators(admin: Admin, opened: Sequence[OpenTransaction]) -> list[OpenTransaction]:
     """Return those of the transactions that are still open, with what their coordinators have. Raise KafkaError
     COORDINATOR_NOT_AVAILABLE if a coordinator that may have one of them cannot be asked."""
+    left, unled = await _with_coordinators(admin, opened)
+    if unled:
+        raise _unled_error(unled)
+    return left
+
+
+async def _with_coordinators(
+    admin: Admin, opened: Sequence[OpenTransaction]
+) -> tuple[list[OpenTransaction], tuple[int, ...]]:
+    """Return those of the transactions that are still open, with what their coordinators have. If one seems to have no
+    coordinator, also return the partitions of `__transaction_state` whose coordinators could not be asked."""
     if not opened:
-        return []
+        return [], ()
+    unled: tuple[int, ...] = ()
     described = await _describe_producers(admin, opened)
     if suspects := [one for one in opened if _coordinated(one, described) is None]:
-        await _require_coordinators(admin)
+        unled = await _unled_partitions(admin)
         described |= await _describe_producers(admin, suspects)
     left = {_place(one) for one in await find_open(admin, sorted({one.partition for one in opened}))}
-    return [
+    found = [
         OpenTransaction(one.partition, one.producer, _coordinated(one, described))
         for one in opened
         if _place(one) in left
     ]
+    return found, unled
 
 
-async def _require_coordinators(admin: Admin) -> None:
-    """Raise KafkaError if a partition of __transaction_state has no leader: no broker lists its transactional ids."""
-    for topic in await admin.topics.describe([TRANSACTION_STATE], skip_unknown=True):
-        lost = ", ".join(str(part.index) for part in topic.partitions if part.leader is None)
-        if lost:
-            text = f"partitions of {TRANSACTION_STATE} without a leader: {lost}; their transactions may seem to hang"
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+async def _unled_partitions(admin: Admin) -> tuple[int, ...]:
+    """Return the partitions of `__transaction_state` without a leader: no broker lists their transactional ids."""
+    topics = await admin.topics.describe([TRANSACTION_STATE], skip_unknown=True)
+    return tuple(part.index for topic in topics for part in topic.partitions if part.leader is None)
+
+
+def _unled_error(unled: Sequence[int]) -> KafkaError:
+    lost = ", ".join(map(str, unled))
+    text = f"partitions of {TRANSACTION_STATE} without a leader: {lost}; their transactions may seem to hang"
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
 
 async def _describe_producers(admin: Admin, opened: Sequence[OpenTransaction]) -> dict[int, TransactionDescription]:

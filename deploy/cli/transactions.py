@@ -33,7 +33,7 @@ from kraft.deploy.cli.times import format_time, parse_duration_ms
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, TransactionDescription, TransactionListing
-    from kraft.client.admin.hanging import OpenTransaction
+    from kraft.client.admin.hanging import HangingSearch, OpenTransaction
     from kraft.client.core.batch import ProducerIdentity
 
 app = typer.Typer(
@@ -169,10 +169,11 @@ def find_hanging(
     as_json: JsonOption = False,
 ) -> None:
     """Find transactions that are open in a partition but unknown to their coordinator. Readers of committed records
-    wait for such a transaction permanently."""
+    wait for such a transaction permanently. If some coordinators cannot be asked, transactions that they may have are
+    named on standard error, and the exit code is 1."""
     older_than_ms = parse_duration_ms(older_than)
 
-    async def work(admin: Admin) -> tuple[list[OpenTransaction], list[str]]:
+    async def work(admin: Admin) -> tuple[HangingSearch, list[str]]:
         from kraft.client.admin.hanging import find_hanging
         from kraft.deploy.cli.topics import choose_described
 
@@ -185,10 +186,10 @@ def find_hanging(
         placed = {tp: part for tp, part in parts.items() if broker is None or broker in part.replicas}
         chosen = [tp for tp, part in placed.items() if part.leader is not None]
         unknown = [f"{name}-{index}" for (name, index), part in placed.items() if part.leader is None]
-        found = await find_hanging(admin, chosen, now_ms=_now_ms(), older_than_ms=older_than_ms, broker=broker)
-        return found, unknown
+        search = await find_hanging(admin, chosen, now_ms=_now_ms(), older_than_ms=older_than_ms, broker=broker)
+        return search, unknown
 
-    found, unknown = connection.run(work)
+    search, unknown = connection.run(work)
     now_ms = _now_ms()
     rows = [
         (
@@ -200,7 +201,7 @@ def find_hanging(
             format_time(one.producer.last_timestamp_ms),
             max(now_ms - one.producer.last_timestamp_ms, 0),
         )
-        for one in found
+        for one in search.found
     ]
     columns = [
         "topic",
@@ -215,7 +216,17 @@ def find_hanging(
     show(as_json, columns, rows)
     if unknown:
         warn(f"kraft: not searched, because they have no leader: {', '.join(unknown)}")
+    if search.undecided:
+        lost = ", ".join(map(str, search.unled))
+        opened = ", ".join(_undecided_text(one) for one in search.undecided)
+        warn(f"kraft: not decided, because partitions of __transaction_state ({lost}) have no leader: {opened}")
+    if unknown or search.undecided:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _undecided_text(one: OpenTransaction) -> str:
+    (topic, index), producer = one.partition, one.producer
+    return f"{topic}-{index} from offset {producer.transaction_start} on (producer {producer.producer_id})"
 
 
 @app.command()

@@ -21,6 +21,7 @@ STEPS = "steps of the controller"
 METADATA_READS = "metadata reads"
 BROKER_REQUESTS = "brokers' requests"
 INDEX_FLUSHES = "index flushes"
+PRODUCER_EPOCHS = "producer epochs"
 
 SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
@@ -72,6 +73,12 @@ SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
             "kraft.broker.api.fetch.pending_fetch:ANSWER_PARTITIONS_MAX": 1,
         },
         INDEX_FLUSHES: {"kraft.storage.indexes.index_file:FLUSH_BYTES": 24},
+        PRODUCER_EPOCHS: {  # a producer id is used up after a few transactions
+            "kraft.broker.txn.transaction:LAST_USABLE_EPOCH": 4,
+            "kraft.broker.txn.ending:LAST_USABLE_EPOCH": 4,
+            "kraft.broker.txn.enrolment:LAST_USABLE_EPOCH": 4,
+            "kraft.broker.txn.identity:LAST_USABLE_EPOCH": 4,
+        },
     }
 )
 """Name of a group of constants → "module:CONSTANT" → its small value."""

@@ -21,6 +21,10 @@ VERBS = (
     *(plan.MOVE_COORDINATOR,) * 2,
 )
 """Operations to draw from. An operation that occurs n times is drawn n times as often."""
+LEVELS = (*(plan.TRANSACTION_VERSION_MAX,) * 3, 0, 1)
+"""Levels of transaction.version to draw from."""
+RAISE_ONE_IN = 2
+"""The level is raised during one run in this many of those that begin below the newest level."""
 FAULT_PERIOD_MS = 7_000
 """Average time in ms between two faults that wait for a step of two-phase commit."""
 KINDS = (plan.KILL, plan.KILL, plan.KILL, plan.POWER_LOSS, plan.CLEAN_STOP, plan.PAUSE)
@@ -36,6 +40,17 @@ def draw_transactions(random: NamedRandom, end_ms: int) -> tuple[PlannedOperatio
         operations.append(PlannedOperation(at_ms, verb, producer, random.below(PICKS)))
         at_ms += between(random, *PAUSE_MS)
     return tuple(operations)
+
+
+def draw_transaction_version(
+    random: NamedRandom, work: tuple[PlannedOperation, ...], end_ms: int
+) -> tuple[int, tuple[PlannedOperation, ...]]:
+    """Draw the level of transaction.version. Return it with the operations; one that raises it may be added."""
+    level = LEVELS[random.below(len(LEVELS))]
+    if level == plan.TRANSACTION_VERSION_MAX or random.below(RAISE_ONE_IN):
+        return level, work
+    raised = PlannedOperation(random.below(end_ms), plan.RAISE_TRANSACTION_VERSION)
+    return level, tuple(sorted((*work, raised), key=lambda operation: operation.at_ms))
 
 
 def draw_transaction_faults(random: NamedRandom, duration_ms: int, lane: int) -> Iterator[Fault]:

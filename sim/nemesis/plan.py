@@ -15,12 +15,15 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 14
+SCHEDULE_VERSION = 15
 """Version of the drawing of plans. It is increased when a seed draws another plan than before. Plans in files are not
 affected."""
 
 PLAN_MS_MAX = 24 * 60 * 60 * 1000
 """Maximum time in a plan: a day of virtual time, for which a run takes hours."""
+
+TRANSACTION_VERSION_MAX = 2
+"""Newest level of transaction.version."""
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -186,6 +189,7 @@ CANCEL_POLL, BE_BUSY = "cancel poll", "be busy"
 GROUP_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CANCEL_POLL, BE_BUSY)
 COMMIT_TRANSACTION, ABORT_TRANSACTION, OUTLAST_TIMEOUT = "commit transaction", "abort transaction", "outlast timeout"
 REPLACE_PRODUCER, KILL_PRODUCER, MOVE_COORDINATOR = "replace producer", "kill producer", "move coordinator"
+RAISE_TRANSACTION_VERSION = "raise transaction version"
 TRANSACTION_VERBS = (
     COMMIT_TRANSACTION,
     ABORT_TRANSACTION,
@@ -193,6 +197,7 @@ TRANSACTION_VERBS = (
     REPLACE_PRODUCER,
     KILL_PRODUCER,
     MOVE_COORDINATOR,
+    RAISE_TRANSACTION_VERSION,
 )
 CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION = "cut off member", "change subscription"
 GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG = "grow topic", "add topic", "set group config"
@@ -349,6 +354,7 @@ class PlannedOperation:
     - replace producer: start another with the same transactional id, while this one continues
     - outlast timeout: keep a transaction open until the coordinator aborts it
     - move coordinator: let another broker lead the partition of this producer's coordinator
+    - raise transaction version: finalize level 2 of transaction.version
     - the registrars' (clients that compete for topics and offsets): topic `target`, with the number of partitions by
       `amount`; or offset `target`, where `amount` selects the kind of read"""
 
@@ -374,6 +380,8 @@ class Plan:
     """Maximum batch size of a producer; it is below the smallest segment size."""
     small_sizes: tuple[str, ...] = ()
     """Groups of production's size limits that are reduced (`kraft.sim.cluster.sizes`)."""
+    transaction_version: int = TRANSACTION_VERSION_MAX
+    """Level of transaction.version when the clients start. It matters only to transactional producers."""
     duration_ms: int = 30_000
     faults: tuple[Fault, ...] = ()
     work: Mapping[str, tuple[PlannedOperation, ...]] = field(default_factory=dict)

@@ -28,6 +28,7 @@ from kraft.sim.nemesis.plan import (
     REREADER,
     ROLE_KINDS,
     ROLES,
+    TRANSACTION_VERSION_MAX,
     VOTER_CHANGER,
     WEAR_KINDS,
     Fault,
@@ -76,6 +77,8 @@ def _problems_of_settings(plan: Plan) -> Iterator[str]:
     for name in plan.small_sizes:
         if name not in SMALL:
             yield f"small_sizes: {name!r} is not one of {', '.join(SMALL)}"
+    if not 0 <= plan.transaction_version <= TRANSACTION_VERSION_MAX:
+        yield f"transaction_version must be 0 to {TRANSACTION_VERSION_MAX}, and is {plan.transaction_version}"
     for item in fields(plan.options):
         if (value := getattr(plan.options, item.name)) < 0:
             yield f"options: {item.name} must not be below 0, and is {value}"

@@ -17,6 +17,7 @@ from kraft.sim.cluster.shape import AUTO_JOIN, ClusterShape
 from kraft.sim.cluster.sizes import SMALL
 from kraft.sim.nemesis.drawing import PlanChoices, draw_faults, draw_work
 from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS
+from kraft.sim.nemesis.drawn_transactions import draw_transaction_version
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
     BLACKOUT,
@@ -28,6 +29,8 @@ from kraft.sim.nemesis.plan import (
     RARE_KINDS,
     RETAINER,
     RETENTION_CHECK,
+    TRANSACTION_VERSION_MAX,
+    TRANSACTOR,
     Plan,
     allows,
 )
@@ -128,11 +131,16 @@ TOPIC_CHOICES: tuple[Choices, ...] = (
 def draw_plan(seed: int, settings: FaultSettings) -> Plan:
     """Draw the plan of this seed."""
     plan, profile = _draw_cluster(seed)
+    work, level = draw_work(seed, profile, settings), TRANSACTION_VERSION_MAX
+    if TRANSACTOR in work:
+        random = NamedRandom(seed, "transaction version")
+        level, work[TRANSACTOR] = draw_transaction_version(random, work[TRANSACTOR], settings.duration_ms)
     return replace(
         plan,
         duration_ms=settings.duration_ms,
         faults=draw_faults(seed, profile, settings, plan.shape),
-        work=draw_work(seed, profile, settings),
+        work=work,
+        transaction_version=level,
     )
 
 

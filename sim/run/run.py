@@ -227,6 +227,8 @@ class ClusterRun:
         }
         if topics:
             await self._create_topics(topics)
+        if TRANSACTOR in plan.work:
+            await self.transactions.set_version(plan.transaction_version)
         self.chronicle.began_ms = self.world.now_ns // 1_000_000
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
@@ -388,6 +390,7 @@ class ClusterRun:
             "dealt with by the mixed group": self.mixed.processed,
             "transactions committed": self.transactions.recorder.committed,
             "transactions aborted": self.transactions.recorder.aborted,
+            "pipelined batches": self.transactions.recorder.pipelined,
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,

@@ -14,8 +14,8 @@ from kraft.sim.check.transactions.histories import ClientTransaction, ReportedOu
 from kraft.sim.check.transactions.ledger import TransactionLedger
 from kraft.sim.cluster.cluster import SimCluster
 
-TRANSFERS, COPIES = "transfers", "copies"
-PARTITIONS: Mapping[str, int] = MappingProxyType({TRANSFERS: 3, COPIES: 2})
+TRANSFERS, COPIES, PIPELINED = "transfers", "copies", "pipelined"
+PARTITIONS: Mapping[str, int] = MappingProxyType({TRANSFERS: 3, COPIES: 2, PIPELINED: 6})
 """Topic that the transactions write to → number of its partitions."""
 INPUTS = tuple((TRANSFERS, index) for index in range(PARTITIONS[TRANSFERS]))
 """The partitions whose records the copying producer reads."""
@@ -33,6 +33,8 @@ class TransactionRecorder:
         """Partition → (offset, value) of each record that the reader of the whole run got."""
         self.offsets_read = 0
         """Number of times that a group's offset was compared with the offsets of committed transactions."""
+        self.pipelined = 0
+        """Number of batches that were sent while the first one of their transaction and partition was in flight."""
         self._owners: dict[bytes, ClientTransaction] = {}
 
     @property
@@ -53,6 +55,10 @@ class TransactionRecorder:
     def fail(self, check: str, text: str, place: TopicPartition | None = None, **evidence: Any) -> None:
         facts = evidence if place is None else {"partition": place, **evidence}
         self.cluster.report.fail(check, text, **facts)
+
+    def sent_early(self) -> None:
+        """Count a batch that was sent before the first one of its transaction was acknowledged."""
+        self.pipelined += 1
 
     def begun(self, transactional_id: str, data: tuple[int, int]) -> ClientTransaction:
         """Record that a producer has begun a transaction. `data` is the producer id and epoch of its records."""

@@ -20,7 +20,8 @@ from kraft.client import (
     Consumer,
     KafkaError,
 )
-from kraft.client.admin import Admin, ElectionType
+from kraft.client.admin import Admin, ElectionType, FeatureChange
+from kraft.image.image import TRANSACTION_FEATURE
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.check.transactions.histories import (
     TransactionHistory,
@@ -32,7 +33,9 @@ from kraft.sim.nemesis.plan import (
     COMMITTED_READER,
     COORDINATOR_MOVER,
     MOVE_COORDINATOR,
+    RAISE_TRANSACTION_VERSION,
     TRANSACTION_JUDGE,
+    TRANSACTION_VERSION_MAX,
     TRANSACTOR,
     PlannedOperation,
 )
@@ -49,6 +52,10 @@ from kraft.sim.workload.transactional_producers import (
 )
 
 TRANSACTION_TOPIC, OFFSETS_TOPIC = "__transaction_state", "__consumer_offsets"
+ADMIN_VERBS = (MOVE_COORDINATOR, RAISE_TRANSACTION_VERSION)
+"""Operations that no producer carries out."""
+LEVEL_MS_MAX = 20_000
+"""Maximum time in ms until all brokers have a new level of transaction.version."""
 STOP_MS_MAX = 40_000
 LAST_MS_MAX = 60_000
 """Maximum time in ms for the last transactions of one producer."""
@@ -85,17 +92,43 @@ class TransactionWork:
             for producers in self._ids:
                 self._nursery.start_soon(producers.run)
             every = tuple(work)
-            moves = [operation for operation in every if operation.verb == MOVE_COORDINATOR]
-            self._nursery.start_soon(make_requests, self.cluster, COORDINATOR_MOVER, moves, self._move_coordinator)
+            requests = [operation for operation in every if operation.verb in ADMIN_VERBS]
+            self._nursery.start_soon(make_requests, self.cluster, COORDINATOR_MOVER, requests, self._administrate)
             for operation in every:
                 await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
-                if operation.verb != MOVE_COORDINATOR:
+                if operation.verb not in ADMIN_VERBS:
                     self._ids[operation.target % len(self._ids)].take(operation)
             await trio.sleep_forever()
 
     def _start(self, incarnation: TransactionalProducer) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(incarnation.live)
+
+    async def set_version(self, level: int) -> None:
+        """Finalize this level of transaction.version before the producers start, and wait until all brokers have it."""
+        if level == TRANSACTION_VERSION_MAX:
+            return
+        servers, seam = self.cluster.shape.bootstrap_servers, self.cluster.world.node(COORDINATOR_MOVER)
+        async with Admin(bootstrap_servers=servers, seam=seam) as admin:
+            await admin.nodes.update_features({TRANSACTION_FEATURE: level}, change=FeatureChange.SAFE_DOWNGRADE)
+        if not await self.cluster.wait_until(lambda: self._levels() == {level}, LEVEL_MS_MAX):
+            self.recorder.fail("L3", "brokers did not get the level of transaction.version", levels=self._levels())
+
+    def _levels(self) -> set[int]:
+        """Return the levels of transaction.version that the running brokers have."""
+        observers = (self.cluster.watch.nodes.get(broker) for broker in self.cluster.shape.broker_ids)
+        images = [observer.node.publisher.image for observer in observers if observer is not None]
+        return {image.features.get(TRANSACTION_FEATURE, 0) for image in images}
+
+    async def _administrate(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
+        if operation.verb == MOVE_COORDINATOR:
+            await self._move_coordinator(cluster, admin, operation)
+            return
+        chronicle = cluster.watch.chronicle
+        told = chronicle.begin_operation(TRANSACTOR, f"raises {TRANSACTION_FEATURE}")
+        with suppress(*FAILURES):
+            await admin.nodes.update_features({TRANSACTION_FEATURE: TRANSACTION_VERSION_MAX})
+        chronicle.end_operation(told, "asked", None)
 
     async def _move_coordinator(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
         """Make another replica the leader of a partition of the transaction log. The requests may fail."""
@@ -209,7 +242,7 @@ class TransactionWork:
                 observer = self.cluster.watch.nodes.get(state.leader)
                 node = None if observer is None else observer.node.broker
                 partition = None if node is None else node.broker.replicas.find(topic.name, index)
-                log = None if partition is None else partition.log
+                log = None if partition is None else partition.readable
                 if partition is not None and log is not None:
                     found.append(((topic.name, index), log.last_stable_offset, partition.high_watermark))
         return found

@@ -22,6 +22,7 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.client.core.transaction import TransactionMachine
 from kraft.client.core.transaction_state import ProducerTransactionState
+from kraft.client.delivery import Delivery
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.check.transactions.histories import ClientTransaction, ReportedOutcome
 from kraft.sim.nemesis.plan import (
@@ -35,6 +36,7 @@ from kraft.sim.nemesis.plan import (
     PlannedOperation,
 )
 from kraft.sim.workload.fencing_causes import FencingCauses
+from kraft.sim.workload.pipelining import draw_batches, out_of_order, pipeline
 from kraft.sim.workload.transaction_recorder import COPIES, INPUTS, PARTITIONS, TransactionRecorder
 
 GROUP = "copiers"
@@ -45,6 +47,7 @@ SETTINGS: Mapping[str, Any] = MappingProxyType(
         "request_timeout_ms": 3_000,
         "delivery_timeout_ms": 8_000,
         "max_block_ms": 8_000,
+        "batch_size": 1_000,
         "metadata_max_age_ms": 20_000,
     }
 )
@@ -71,6 +74,8 @@ AGAIN_MS = 100
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 COPIER = len(TRANSACTORS) // 2 - 1
 """Number of the transactional id whose producers copy records."""
+PIPELINER = COPIER - 1
+"""Number of the transactional id whose producers pipeline the batches of half of their transactions."""
 
 
 class ProducersOfOneId:
@@ -158,6 +163,8 @@ class TransactionalProducer:
         self._is_dead = False
         self._consumer: Consumer | None = None
         self._machine: TransactionMachine | None = None
+        self._deliveries: list[Delivery] = []
+        """The deliveries of the last transaction that pipelines."""
         self._begun_ms: int | None = None
         """Virtual time in ms when the last transaction began; None before the first one."""
 
@@ -218,6 +225,7 @@ class TransactionalProducer:
         ) as producer:
             assert producer._transactions is not None
             self._machine = producer._transactions.machine
+            pipeline(producer, recorder.sent_early)
             with self._producers.causes.initializing():
                 await producer.init_transactions()
             if self._producers.number != COPIER:
@@ -259,10 +267,14 @@ class TransactionalProducer:
         self._producers.has_succeeded = True
 
     async def _transact(self, producer: Producer, operation: PlannedOperation) -> None:
-        """Write one transaction, and commit or abort it as the operation says. Abort it after an abortable error."""
+        """Write one transaction, and commit or abort it as the operation says. Abort it after an abortable error.
+
+        Below transaction.version 2 the producer then gets its next epoch. So no two transactions have the same one:
+        otherwise a late request could end a later transaction, in Kafka too (KIP-890)."""
         records = await self._poll()
         await producer.begin_transaction()
         assert self._machine is not None
+        self._machine.require_bump()
         identity = self._machine.identity
         self._begun_ms = self._world.now_ns // 1_000_000
         transaction = self._recorder.begun(
@@ -270,6 +282,7 @@ class TransactionalProducer:
         )
         chronicle = self._recorder.cluster.watch.chronicle
         told = chronicle.begin_operation(self._host, f"{operation.verb} {transaction.number}")
+        self._deliveries.clear()
         try:
             try:
                 await self._write(producer, transaction, operation, records)
@@ -282,8 +295,20 @@ class TransactionalProducer:
             outcome = transaction.outcome
             good = None if outcome is ReportedOutcome.UNKNOWN else outcome is ReportedOutcome.COMMITTED
             chronicle.end_operation(told, outcome.value, good)
+            self._judge_order()
         if outcome is ReportedOutcome.ABORTED and self._consumer is not None:
             self._seek_back(records)
+        if self._machine.state is ProducerTransactionState.INITIALIZING:
+            with self._producers.causes.initializing():
+                await producer.init_transactions()
+
+    def _judge_order(self) -> None:
+        """Report a batch of the last transaction that was rejected as out of order, unless there is a cause."""
+        rejected = out_of_order(self._deliveries, self._recorder.cluster)
+        if rejected is not None and not self._is_dead:
+            text = "a batch that was sent in order was rejected as out of order"
+            name = self._producers.transactional_id
+            self._recorder.fail("L7", text, transactional_id=name, why=str(rejected))
 
     async def _poll(self) -> list[Any]:
         if self._consumer is None:
@@ -298,6 +323,9 @@ class TransactionalProducer:
         self, producer: Producer, transaction: ClientTransaction, operation: PlannedOperation, records: list[Any]
     ) -> None:
         recorder, amount = self._recorder, operation.amount
+        if self._producers.number == PIPELINER and not amount % 2:
+            await self._write_pipelined(producer, transaction)
+            return
         if self._consumer is None:
             for number in range(1 + amount % RECORDS_MAX):
                 place = INPUTS[(amount // RECORDS_MAX * (number + 1)) % len(INPUTS)]
@@ -317,6 +345,17 @@ class TransactionalProducer:
             await self._be_late()
             transaction.offsets.update(offsets)
             await producer.send_offsets(offsets, self._consumer.group_metadata())
+
+    async def _write_pipelined(self, producer: Producer, transaction: ClientTransaction) -> None:
+        """Write batches most of which are sent before the first one is acknowledged."""
+        name = f"{self._producers.transactional_id}/{transaction.number}"
+        for batch in draw_batches(self._recorder.cluster, self._random, name):
+            topic, partition = batch.place
+            delivery = await producer.enqueue(topic, batch.value, partition=partition)
+            self._recorder.queued(transaction, batch.value, batch.place)
+            self._deliveries.append(delivery)
+            if batch.pause_ns:
+                await self._world.sleep_until_ns(self._world.now_ns + batch.pause_ns)
 
     async def _wait(self, operation: PlannedOperation) -> None:
         if operation.verb == OUTLAST_TIMEOUT:

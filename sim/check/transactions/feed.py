@@ -25,6 +25,8 @@ from kraft.sim.check.partitions import PartitionLedgers
 from kraft.sim.check.shadow import ShadowBatch, Shadows
 from kraft.sim.check.transactions.ledger import TransactionLedger
 
+EPOCHS = 1 << 15
+"""Number of epochs of a producer id."""
 BatchName = tuple[TopicPartition, int, int]
 """(partition, base offset, digest) of a batch: the same in all replicas."""
 
@@ -68,7 +70,8 @@ class MarkerCommitted:
 @dataclass(frozen=True, slots=True)
 class TransactionalDataWritten:
     """Event: a leader wrote a batch of records of a transaction. `known_epoch` is the highest epoch of the producer id
-    that had been sent to a client before; -1 if none had."""
+    that had been sent to a client before; -1 if none had. It is EPOCHS if
+    the transactional id has got another producer id."""
 
     node: int
     batch: BatchName
@@ -100,6 +103,8 @@ class TransactionFeed:
         """(node, event) of the writes that are returned when another node is observed."""
         self._sent_epochs: dict[int, int] = {}
         """Producer id → highest epoch that was sent to a client."""
+        self._producer_ids: dict[str, dict[int, None]] = {}
+        """Transactional id → the producer ids that were sent to its producers, in order."""
 
     def observe(self, seen: Observation) -> Iterator[Observation]:
         """Yield the events that follow from this observation, and earlier writes of other nodes."""
@@ -111,8 +116,18 @@ class TransactionFeed:
             yield from self._ready(seen.node)
             yield from self._partition_seen(seen)
         elif isinstance(seen, ProducerIdSent):
-            known = self._sent_epochs.get(seen.producer_id, -1)
-            self._sent_epochs[seen.producer_id] = max(known, seen.producer_epoch)
+            self._identity_sent(seen)
+
+    def _identity_sent(self, seen: ProducerIdSent) -> None:
+        """Record the epoch of a producer id. If the transactional id had another producer id, that one is used up."""
+        known = self._sent_epochs.get(seen.producer_id, -1)
+        self._sent_epochs[seen.producer_id] = max(known, seen.producer_epoch)
+        if not seen.transactional_id:
+            return
+        sent = self._producer_ids.setdefault(seen.transactional_id, {})
+        if seen.producer_id not in sent:
+            self._sent_epochs.update(dict.fromkeys(sent, EPOCHS))
+            sent[seen.producer_id] = None
 
     def rest(self) -> Iterator[Observation]:
         """Yield the events that still wait for the observation of another node, at the end of a run."""

@@ -97,7 +97,8 @@ class DataIsEnrolled(_CheckedWhenWritten):
 class FencedProducersWriteNothing(_CheckedWhenWritten):
     id: ClassVar[str] = "T4b"
     statement: ClassVar[str] = (
-        "After a transactional producer was sent its epoch, no record of a lower epoch of its producer id is appended."
+        "After a transactional producer was sent its identity, no record of a lower epoch of its producer id, or of an "
+        "earlier producer id, is appended."
     )
     text: ClassVar[str] = "a fenced producer wrote to a partition"
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.api.transactions_admin import LISTED_PER_STEP
+from kraft.broker.api import transactions_admin
+from kraft.broker.api.transactions_admin import CHARACTERS_PER_INSTRUCTION, INSTRUCTIONS_PER_STEP, LISTED_PER_STEP
 from kraft.broker.node.continuations import Continuations
+from kraft.broker.regular_expressions import Expression, compile_expression
+from kraft.broker.regular_expressions.program import INSTRUCTIONS_MAX
 from kraft.broker.serving.gates import CLUSTER, Operation
 from kraft.broker.serving.turns import Steps
 from kraft.broker.txn.records import TransactionValue
@@ -314,3 +317,52 @@ def test_many_transactions_are_filtered_and_encoded_in_bounded_steps(
     assert [one.transactional_id for one in reply.transaction_states] == names
     assert {(one.producer_id, one.transaction_state) for one in reply.transaction_states} == {(7, "Ongoing")}
     assert max(after - before for before, after in pairwise(counts)) == LISTED_PER_STEP
+
+
+def matched_in_steps(monkeypatch: pytest.MonkeyPatch, pattern: str, names: list[str]) -> tuple[list[str], list[int]]:
+    """List transactions with this pattern. Return the listed ids, and the instructions that each step executed."""
+    expressions: list[Expression] = []
+    counts = [0]
+    run_steps = Continuations.continue_in_steps
+
+    def compile_and_keep(text: str) -> Expression:
+        expressions.append(compile_expression(text))
+        return expressions[-1]
+
+    def run_and_count(continuations: Continuations, request: Any, steps: Steps) -> None:
+        def counted() -> Steps:
+            for _ in steps:
+                counts.append(expressions[0].steps)
+                yield
+            counts.append(expressions[0].steps)
+
+        run_steps(continuations, request, counted())
+
+    monkeypatch.setattr(transactions_admin, "compile_expression", compile_and_keep)
+    monkeypatch.setattr(Continuations, "continue_in_steps", run_and_count)
+    listed = ListTransactionsReply(ErrorCode.NONE, tuple((name, OPEN) for name in names))
+    broker = BrokerHarness(IMAGE, transactions=StillCoordinators(listed))
+    reply = broker.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
+    return [one.transactional_id for one in reply.transaction_states], [
+        after - before for before, after in pairwise(counts)
+    ]
+
+
+def test_a_pattern_that_is_slow_for_a_long_transactional_id_is_matched_in_bounded_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each character leads to another set of about a hundred instructions."""
+    digits = "".join(f"{number:b}" for number in range(600))
+    names = [digits + "1" + 50 * "0", digits + "0" + 50 * "0"]
+    found, steps = matched_in_steps(monkeypatch, "[01]*1[01]{50}", names)
+    assert found == names[:1]
+    assert sum(steps) > 10 * INSTRUCTIONS_PER_STEP
+    assert max(steps) < INSTRUCTIONS_PER_STEP + INSTRUCTIONS_MAX
+
+
+def test_many_long_transactional_ids_are_matched_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:02}" + "a" * 30_000 for number in range(20)]
+    found, steps = matched_in_steps(monkeypatch, "[0-9]*a*", names)
+    assert found == names
+    assert len(steps) >= 20 * 30_000 // CHARACTERS_PER_INSTRUCTION // INSTRUCTIONS_PER_STEP
+    assert sum(steps) < INSTRUCTIONS_PER_STEP

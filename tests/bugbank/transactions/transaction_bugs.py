@@ -1,9 +1,11 @@
-"""Mutations of transactions: B54 to B58, and B62."""
+"""Mutations of transactions: B54 to B58, B62 and B70."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from kraft.broker.api.produce.waiting_batches import WaitingBatches
 from kraft.broker.txn import coordinator, ending
 from kraft.broker.txn.coordinator import TransactionCoordinator
 from kraft.broker.txn.states import TransactionState
@@ -66,7 +68,8 @@ def last_stable_offset_is_inclusive(plant: Planting) -> None:
     part=PART,
     expected=("T12", "T7"),
     directed=play.data_after_the_marker,
-    no_swarm="runs have transaction.version 2, with which the epoch in the marker rejects late data as well",
+    no_swarm="with transaction.version 2 the epoch in the marker rejects late data as well, and in runs below it "
+    "coordinators reject late questions, because each transaction has its own epoch",
 )
 def late_data_is_appended(plant: Planting) -> None:
     original = ProducerStates._check_opening
@@ -139,3 +142,34 @@ def bump_survives_a_failed_write(plant: Planting) -> None:
         return step
 
     plant.replace(TransactionCoordinator, "failed", twin)
+
+
+@bug(
+    "B70",
+    "a later batch of a producer is checked at once although older ones still wait for the coordinator",
+    part=PART,
+    expected=("L7",),
+    directed=play.a_later_batch,
+    swarm=play.pipelining,
+)
+def later_batch_is_checked_at_once(plant: Planting) -> None:
+    plant.replace(WaitingBatches, "confirm", confirm_oldest_only())
+
+
+def confirm_oldest_only() -> Callable[[WaitingBatches, Any], None]:
+    """Return a twin of `WaitingBatches.confirm`: each answer of the coordinator resumes one batch, the oldest."""
+    resuming: list[WaitingBatches] = []
+
+    def twin(self: WaitingBatches, verification: Any) -> None:
+        waiting = self._resumes.get(verification)
+        if not waiting or self in resuming:
+            return
+        batch, resume = next(iter(waiting.items()))
+        self.remove(verification, batch)
+        resuming.append(self)
+        try:
+            resume()
+        finally:
+            resuming.remove(self)
+
+    return twin

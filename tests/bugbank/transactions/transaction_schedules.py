@@ -9,24 +9,28 @@ from typing import Any
 from kraft.broker.txn.states import TransactionState
 from kraft.sim.nemesis.drawn_transactions import draw_transaction_faults, draw_transactions
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import TRANSACTOR
+from kraft.sim.nemesis.plan import COMMIT_TRANSACTION, TRANSACTION_VERSION_MAX, TRANSACTOR, PlannedOperation
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import run_plan
+from kraft.sim.workload.transactional_producers import PIPELINER
 from kraft.sim.world.chance import NamedRandom
 from kraft.storage.append import AppendOrigin, AppendRefused
 from kraft.storage.log import Log, LogConfig
 from kraft.wire.error_codes import ErrorCode
+from tests.broker.api.produce.test_verification import Producing, producing
 from tests.broker.txn.coordinating import ORDERS, Coordinating
 from tests.bugbank.campaign import slow
 from tests.bugbank.mutation import require
 from tests.stages.batches import NOW_MS, batch, lead, marker, open_log
 from tests.stages.machine import Machine
+from tests.stages.part_stage import PartStage
 
 DURATION_MS = 10_000
 LANE = 90
 """A lane that no drawn fault has."""
 PRODUCER = 7
 BUMPING = 2
+PIPELINE_PERIOD_MS = 100
 
 
 @slow
@@ -37,6 +41,18 @@ def transactions(seed: int) -> list[str]:
     work = {TRANSACTOR: draw_transactions(NamedRandom(seed, TRANSACTOR), DURATION_MS)}
     findings = run_plan(replace(plan, work=work, faults=(*plan.faults, *aimed))).findings
     return [finding.check for finding in sorted(findings, key=lambda finding: finding.at_ms)]
+
+
+@slow
+def pipelining(seed: int) -> list[str]:
+    """Run the drawn cluster of a seed without faults, with a transactional producer that pipelines."""
+    times = range(0, DURATION_MS, PIPELINE_PERIOD_MS)
+    work = tuple(
+        PlannedOperation(at_ms, COMMIT_TRANSACTION, PIPELINER, 2 * number) for number, at_ms in enumerate(times)
+    )
+    plan = replace(draw_plan(seed, FaultSettings(duration_ms=DURATION_MS)), faults=(), work={TRANSACTOR: work})
+    found = run_plan(replace(plan, transaction_version=TRANSACTION_VERSION_MAX)).findings
+    return [finding.check for finding in sorted(found, key=lambda finding: finding.at_ms)]
 
 
 # the coordinator
@@ -138,3 +154,24 @@ def a_repeated_marker(seed: int) -> None:
         _end(log, 1, version=BUMPING)
     except AppendRefused as refused:
         require("T7", False, f"the transaction stays decided for ever: {refused}")
+
+
+# a partition leader
+
+
+def a_later_batch(seed: int) -> None:
+    """Send a batch when the first one of its transaction is appended and older ones have no answer of their own."""
+    errors: list[ErrorCode] = []
+
+    async def test(stage: PartStage, client: Producing) -> None:
+        for sequence in range(3):
+            client.send(sequence)
+        client.answer()
+        client.send(3)
+        while client.questions:
+            client.answer()
+        errors.extend(client.errors())
+
+    producing(test)
+    is_in_order = errors == [ErrorCode.NONE] * 4
+    require("L7", is_in_order, f"the producer sent its batches in order and was answered {errors}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 
 from kraft.client import KafkaError, Producer, ProducerFenced
 from kraft.client.admin import AbortMarker, Admin
-from kraft.client.admin.hanging import find_hanging, find_open, with_coordinators
+from kraft.client.admin.hanging import OpenTransaction, find_hanging, find_open, with_coordinators
 from kraft.client.connections import VersionMismatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -37,6 +38,13 @@ async def admin_of(stage: Stage, timeout_ms: float = 20_000) -> AsyncIterator[Ad
 def producer_of(stage: Stage, transactional_id: str) -> Producer:
     seam = stage.world.node(transactional_id)
     return Producer(bootstrap_servers=stage.bootstrap, seam=seam, transactional_id=transactional_id)
+
+
+async def hanging_in(admin: Admin, *arguments: Any, **settings: Any) -> list[OpenTransaction]:
+    """Return the hanging transactions, none of which may be undecided."""
+    search = await find_hanging(admin, *arguments, **settings)
+    assert search.undecided == ()
+    return list(search.found)
 
 
 def now_ms(stage: Stage) -> int:
@@ -210,13 +218,13 @@ def test_a_hanging_transaction_is_found_and_its_abort_frees_readers(level: int) 
             start = await leave_hanging(stage, index=1)
             await stage.produce("orders", batch("later"), 1)
             assert await committed(stage, ("orders", 1)) == []
-            (found,) = await find_hanging(admin, [PLACE, ("orders", 1)], now_ms=now_ms(stage))
+            (found,) = await hanging_in(admin, [PLACE, ("orders", 1)], now_ms=now_ms(stage))
             assert (found.partition, found.producer.producer_id) == (("orders", 1), LOST)
             assert (found.producer.transaction_start, found.coordinated) == (start, None)
             await admin.transactions.abort(found.marker)
             assert await committed(stage, ("orders", 1)) == [b"later"]
             assert await stage.values(("orders", 1)) == [b"lost", b"later"]
-            assert await find_hanging(admin, [("orders", 1)], now_ms=now_ms(stage)) == []
+            assert await hanging_in(admin, [("orders", 1)], now_ms=now_ms(stage)) == []
             assert await find_open(admin, [("orders", 1)]) == []
 
     at_level(level, test, **UNVERIFIED)
@@ -227,13 +235,13 @@ def test_a_search_for_hanging_transactions_asks_the_given_broker_about_its_repli
         async with admin_of(stage) as admin:
             await leave_hanging(stage)
             (follower,) = (one for one in stage.cluster.broker_ids if one != stage.leader("orders"))
-            (found,) = await find_hanging(admin, [PLACE], now_ms=now_ms(stage), broker=follower)
+            (found,) = await hanging_in(admin, [PLACE], now_ms=now_ms(stage), broker=follower)
             assert (found.partition, found.producer.producer_id) == (PLACE, LOST)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             stage.fault_at(follower, api_key=ApiKey.DESCRIBE_PRODUCERS, action=ReplyAction.ERROR, error=error)
             with pytest.raises(KafkaError, match=f"at broker {follower}"):
                 await find_hanging(admin, [PLACE], now_ms=now_ms(stage), broker=follower)
-            assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == [found]
+            assert await hanging_in(admin, [PLACE], now_ms=now_ms(stage)) == [found]
 
     at_level(V2, test, combined=0, controllers=1, brokers=2, **UNVERIFIED)
 
@@ -243,7 +251,7 @@ def test_a_hanging_transaction_is_reported_only_if_its_last_record_is_old_enough
         async with admin_of(stage) as admin:
             await leave_hanging(stage, age_ms=15 * MINUTE_MS)
             for older_than_ms, count in ((14 * MINUTE_MS, 1), (16 * MINUTE_MS, 0), (0, 1)):
-                found = await find_hanging(admin, [PLACE], now_ms=now_ms(stage), older_than_ms=older_than_ms)
+                found = await hanging_in(admin, [PLACE], now_ms=now_ms(stage), older_than_ms=older_than_ms)
                 assert len(found) == count
 
     at_level(V2, test, **UNVERIFIED)
@@ -259,7 +267,7 @@ def test_a_transaction_that_its_coordinator_knows_is_not_hanging(level: int) -> 
             (known,) = await with_coordinators(admin, [opened])
             assert known.coordinated is not None
             assert (known.coordinated.transactional_id, known.coordinated.state) == (ID, "Ongoing")
-            assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == []
+            assert await hanging_in(admin, [PLACE], now_ms=now_ms(stage)) == []
             await producer.commit_transaction()
             await until_stable(stage)
             assert await with_coordinators(admin, [opened]) == []
@@ -283,7 +291,7 @@ def test_a_transaction_that_ends_during_the_search_is_not_hanging(monkeypatch: p
                 return await listed(transactions, **filters)  # type: ignore[arg-type]
 
             monkeypatch.setattr(Transactions, "list", list_after_the_end)
-            assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == []
+            assert await hanging_in(admin, [PLACE], now_ms=now_ms(stage)) == []
 
     at_level(V2, test)
 
@@ -318,7 +326,7 @@ def test_a_transaction_whose_coordinator_moves_during_the_search_is_not_hanging(
                 return listed if is_listed else ()
 
             monkeypatch.setattr(Transactions, "list", list_before_the_move)
-            assert await find_hanging(admin, [PLACE], now_ms=now_ms(stage)) == []
+            assert await hanging_in(admin, [PLACE], now_ms=now_ms(stage)) == []
             assert Transactions.list is real
             await producer.commit_transaction()
         await until_stable(stage)
@@ -327,7 +335,7 @@ def test_a_transaction_whose_coordinator_moves_during_the_search_is_not_hanging(
     at_level(V2, test, combined=0, controllers=1, brokers=2, transaction_state_log_num_partitions="1")
 
 
-def test_no_transaction_is_called_hanging_while_its_coordinator_is_down() -> None:
+def test_a_transaction_whose_coordinator_is_down_is_undecided_and_not_called_hanging() -> None:
     async def test(stage: Stage) -> None:
         async with admin_of(stage) as admin, stage.producer(transactional_id=ID) as producer:
             await producer.begin_transaction()
@@ -338,8 +346,11 @@ def test_no_transaction_is_called_hanging_while_its_coordinator_is_down() -> Non
                 while not any(one.is_fenced for one in (await admin.nodes.cluster()).brokers):
                     await stage.world.sleep_ms(100)
             with pytest.raises(KafkaError, match="__transaction_state without a leader: 0") as refused:
-                await find_hanging(admin, [PLACE], now_ms=now_ms(stage))
+                await with_coordinators(admin, await find_open(admin, [PLACE]))
             assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            search = await find_hanging(admin, [PLACE, ("orders", 1)], now_ms=now_ms(stage))
+            assert (search.found, search.unled) == ((), (0,))
+            assert [one.partition for one in search.undecided] == [PLACE]
             stage.cluster.start(down)
             await stage.cluster.wait_ready(60_000)
             await producer.commit_transaction()
@@ -366,7 +377,7 @@ def test_an_open_transaction_of_another_partition_does_not_hide_a_hanging_one() 
             )
             result = await stage.produce("orders", lost, 1, version=OLD_PRODUCE, transactional_id=ID)
             assert result.error_code == ErrorCode.NONE
-            (found,) = await find_hanging(admin, [PLACE, ("orders", 1)], now_ms=now_ms(stage))
+            (found,) = await hanging_in(admin, [PLACE, ("orders", 1)], now_ms=now_ms(stage))
             assert found.partition == ("orders", 1)
             await admin.transactions.abort(found.marker)
             await producer.commit_transaction()

@@ -12,7 +12,7 @@ import pytest
 import trio
 from confluent_kafka import KafkaException, Producer
 
-from kraft.client.admin import Admin, PartitionDescription
+from kraft.client.admin import Admin, PartitionDescription, hanging
 from kraft.deploy.cli import topics, transactions
 from tests.deploy.cli.hanging_transaction import leave_hanging
 from tests.stages.kraft_command import Command
@@ -161,6 +161,25 @@ def test_find_hanging_with_a_broker_searches_only_partitions_with_a_replica_ther
     assert "not searched, because they have no leader: spread-2" in said
     assert up.json("transactions", "find-hanging", "spread", "--broker", "1") == []
     up.run("topics", "delete", "spread")
+
+
+def test_find_hanging_names_the_transactions_of_coordinators_that_cannot_be_asked(up: Command) -> None:
+    up.run("topics", "create", "doubted", "--partitions", "1")
+    off = "transaction.partition.verification.enable=false"
+    up.run("configs", "alter", "--broker", "all", "--set", off)
+    start = trio.run(lambda: leave_hanging(up.json("status")["bootstrap"], "doubted", 0, LOST))
+    up.run("configs", "alter", "--broker", "all", "--delete", off.partition("=")[0])
+    find = ("transactions", "find-hanging", "doubted", "--older-than", "0s")
+
+    async def without_leaders(_admin: Admin) -> tuple[int, ...]:
+        return 3, 7
+
+    with mock.patch.object(hanging, "_unled_partitions", without_leaders):
+        said = up.run(*find, code=1)
+    assert "partitions of __transaction_state (3, 7) have no leader: doubted-0 from offset 0 on (producer 4242)" in said
+    assert len(up.json(*find)) == 1
+    up.run("transactions", "abort", "doubted:0", "--start-offset", str(start), "--yes")
+    up.run("topics", "delete", "doubted")
 
 
 def test_abort_checks_the_transaction_again_after_the_confirmation(up: Command) -> None:

@@ -76,6 +76,9 @@ TRANSACTION_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "T4b": (
         [sent(0, "a"), *BEGUN, *data(ORDERS, 0, 0)], [sent(1, "b"), *data(ORDERS, 1, 0)],
     ),
+    "T4b by the last producer id": (
+        [sent(0, "a"), *BEGUN, *data(ORDERS, 0, 0)], [sent(0, "b", producer_id=8), *data(ORDERS, 1, 0)],
+    ),
     "T5": (COMPLETE, marker(OTHER, 2, 1, is_commit=False)),
     "T5 by the first marker": (COMPLETE, [
         *logged(4, S.ONGOING, 1, ORDERS), *logged(5, S.PREPARE_ABORT, 2, ORDERS), *marker(ORDERS, 2, 2),

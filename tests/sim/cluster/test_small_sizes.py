@@ -12,15 +12,18 @@ import pytest
 from kraft.broker.serving import turns
 from kraft.sim.cluster.sizes import RECEIVE_BUFFERS, SMALL, TURNS, small_sizes
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import COMMIT_TRANSACTION, TRANSACTOR, Fault, PlannedOperation
 from kraft.sim.nemesis.plan_rules import problems_of
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import run_plan
 from kraft.wire import framing
 
 CALM = draw_plan(4, FaultSettings(duration_ms=4_000, crashes=0, network_faults=0))
+TRANSACTIONS = tuple(PlannedOperation(at_ms, COMMIT_TRANSACTION, 0, 9) for at_ms in range(200, 4_000, 200))
+"""More transactions of one producer than a producer id has epochs."""
 PLAN = replace(  # a broker that restarts from nothing gets a snapshot, and every log; indexes have many entries
     CALM,
+    work={**CALM.work, TRANSACTOR: TRANSACTIONS},
     topic_configs={"index.interval.bytes": "200"},
     shape=replace(
         CALM.shape,

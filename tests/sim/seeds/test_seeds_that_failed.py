@@ -11,12 +11,21 @@ from dataclasses import replace
 
 import pytest
 
+from kraft.sim.cluster.sizes import PRODUCER_EPOCHS
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import GROUP_ROLES, MIXED_GROUP, SCHEDULE_VERSION, TRANSACTION_ROLES, TRANSACTOR, Plan
+from kraft.sim.nemesis.plan import (
+    GROUP_ROLES,
+    MIXED_GROUP,
+    SCHEDULE_VERSION,
+    TRANSACTION_ROLES,
+    TRANSACTION_VERSION_MAX,
+    TRANSACTOR,
+    Plan,
+)
 from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
 
-DRAWN_BY = 14
+DRAWN_BY = 15
 """SCHEDULE_VERSION with which these seeds draw the plans that failed, with transactions and the mixed group added."""
 
 WHAT_THE_BUG_WAS = {
@@ -56,6 +65,8 @@ def plan_that_failed(seed: int) -> Plan:
         plan,
         shape=replace(plan.shape, overrides=overrides),
         work=work,
+        transaction_version=TRANSACTION_VERSION_MAX,
+        small_sizes=tuple(name for name in plan.small_sizes if name != PRODUCER_EPOCHS),
         faults=tuple(fault for fault in plan.faults if fault.role not in later_roles),
     )
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from kraft.broker.api.produce import general_produce
+from kraft.broker.api.produce.waiting_batches import WaitingBatches
 from kraft.broker.coordinator.marker_sender import CompletionAttempt
 from kraft.broker.group import durable
 from kraft.broker.group.durable import DurableState
@@ -23,15 +24,22 @@ from kraft.client import Consumer, DeliveryFailed, Producer
 from kraft.client.core.fetched import FetchedBytes
 from kraft.client.transactions import ProducerTransactions
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.sizes import PRODUCER_EPOCHS, SMALL
 from kraft.sim.nemesis.drawn_transactions import KINDS, PRODUCERS
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
     ABORT_TRANSACTION,
     COMMIT_TRANSACTION,
+    DECIDED,
+    DECIDING,
     KILL_PRODUCER,
+    LATENCY,
     MOVE_COORDINATOR,
+    OPEN,
+    OPEN_LEADER,
     OUTLAST_TIMEOUT,
     OVERRIDES,
+    RAISE_TRANSACTION_VERSION,
     REPLACE_PRODUCER,
     TRANSACTION_ROLES,
     TRANSACTION_VERBS,
@@ -42,10 +50,12 @@ from kraft.sim.nemesis.plan import (
 )
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
+from kraft.sim.workload.transactional_producers import PIPELINER
 from kraft.storage.log import Log
 from kraft.storage.producers import producer_state
 from kraft.storage.producers.verification import NOT_VERIFYING
 from kraft.wire.error_codes import ErrorCode
+from tests.bugbank.transactions.transaction_bugs import confirm_oldest_only
 
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DURATION_MS = 6_000
@@ -82,9 +92,11 @@ RARE = (
 )
 
 
-def played(*work: PlannedOperation, faults: tuple[Fault, ...] = (), seed: int = 1) -> tuple[ClusterRun, set[str]]:
-    """Carry out a run with this work. Return the run, and the codes of its findings."""
-    plan = Plan(seed=seed, duration_ms=DURATION_MS, shape=SHAPE, faults=faults, work={TRANSACTOR: work})
+def played(
+    *work: PlannedOperation, faults: tuple[Fault, ...] = (), seed: int = 1, **settings: Any
+) -> tuple[ClusterRun, set[str]]:
+    """Carry out a run with this work and these fields of the plan. Return the run, and the codes of its findings."""
+    plan = Plan(seed=seed, duration_ms=DURATION_MS, shape=SHAPE, faults=faults, work={TRANSACTOR: work}, **settings)
     run = ClusterRun(seed, RunSettings(plan=plan))
     return run, {finding.check for finding in run.run().findings}
 
@@ -96,8 +108,9 @@ def caught(planting: Callable[[], None], *work: PlannedOperation) -> set[str]:
     return played(*work)[1]
 
 
-def test_a_run_with_replaced_killed_and_timed_out_transactional_producers_has_no_findings() -> None:
-    run, found = played(*USUAL, *RARE)
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_run_with_replaced_killed_and_timed_out_transactional_producers_has_no_findings(version: int) -> None:
+    run, found = played(*USUAL, *RARE, transaction_version=version)
     assert not found
     work = run.transactions
     assert work.recorder.committed >= 5
@@ -113,6 +126,56 @@ def test_a_run_with_replaced_killed_and_timed_out_transactional_producers_has_no
     ]
     assert {each.is_commit for each in fates} == {True, False}
     assert all(each.is_complete for each in fates)
+
+
+def test_transactions_continue_while_the_transaction_version_is_raised() -> None:
+    run, found = played(*USUAL, at(2_000, RAISE_TRANSACTION_VERSION), *RARE, transaction_version=0)
+    assert not found
+    assert run.transactions.recorder.committed >= 5
+    transactions = [each for each in run.transactions.recorder.transactions if each.transactional_id == FIRST]
+    assert len({each.data for each in transactions}) == len(transactions)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_producers_whose_epochs_are_used_up_continue_with_new_producer_ids(version: int) -> None:
+    work = [at(300 + 150 * number, COMMIT_TRANSACTION, number % PRODUCERS) for number in range(30)]
+    work = sorted([*work, *RARE], key=lambda operation: operation.at_ms)
+    run, found = played(*work, transaction_version=version, small_sizes=(PRODUCER_EPOCHS,))
+    assert not found
+    used = {each.data for each in run.transactions.recorder.transactions if each.transactional_id == FIRST}
+    assert len({producer_id for producer_id, _ in used}) >= 2
+    assert max(epoch for _, epoch in used) == SMALL[PRODUCER_EPOCHS]["kraft.broker.txn.transaction:LAST_USABLE_EPOCH"]
+
+
+PIPELINING = tuple(at(300 + 200 * number, COMMIT_TRANSACTION, PIPELINER, 2 * number) for number in range(26))
+
+
+def test_a_producer_that_pipelines_sends_batches_before_the_first_one_is_acknowledged() -> None:
+    run, found = played(*PIPELINING)
+    assert not found
+    assert run.transactions.recorder.pipelined >= 50
+    assert run.transactions.recorder.committed >= 15
+
+
+@pytest.mark.parametrize("role", [OPEN, DECIDING, DECIDED, OPEN_LEADER])
+def test_pipelined_batches_keep_their_order_while_coordinators_die_and_links_are_slow(role: str) -> None:
+    slow = [
+        Fault(
+            at_ms=400,
+            kind=LATENCY,
+            lane=node,
+            node=node,
+            other=1 + node % 3,
+            duration_ms=5_000,
+            amount=15,
+            jitter_ms=10,
+        )
+        for node in (1, 2, 3)
+    ]
+    killed = [Fault(at_ms=at_ms, kind="kill", lane=9, role=role, back_ms=300) for at_ms in (900, 3_000)]
+    run, found = played(*PIPELINING, faults=(*slow, *killed))
+    assert not found
+    assert run.transactions.recorder.pipelined >= 50
 
 
 @pytest.mark.parametrize("role", TRANSACTION_ROLES)
@@ -332,6 +395,13 @@ def test_checks_catch_a_coordinator_that_fences_one_producer_in_its_second_trans
             original(shard, transaction, *rest)
 
     assert "L7" in caught(lambda: monkeypatch.setattr(ending, "_end_current", twin), *USUAL)
+
+
+def test_checks_catch_a_later_batch_that_is_checked_although_older_ones_still_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planting = lambda: monkeypatch.setattr(WaitingBatches, "confirm", confirm_oldest_only())  # noqa: E731
+    assert "L7" in caught(planting, *PIPELINING)
 
 
 def test_checks_catch_a_reader_of_committed_records_that_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
