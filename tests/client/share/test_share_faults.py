@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from kraft.client import Acknowledgement, KafkaError
+from kraft.sim.world.filesystem import Directory, Inode
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
@@ -271,16 +272,28 @@ def test_a_damaged_batch_is_an_error_and_its_records_are_released() -> None:
         await fill(stage, range(2))
         async with share_consumer(stage, **EXPLICIT) as consumer:
             await consumer.subscribe(["orders"])
-            damage(stage, -1)
+            damage(stage)
             with pytest.raises(KafkaError, match="released, and delivered again") as damaged:
                 await consumer.poll()
             assert damaged.value.code is ErrorCode.CORRUPT_MESSAGE
+            damage(stage)  # the same again repairs it
             records = await consumer.poll()
             assert {record.delivery_count for record in records} == {2}
             for record in records:
                 consumer.acknowledge(record, Acknowledgement.ACCEPT)
 
     alone(test)
+
+
+def damage(stage: Stage) -> None:
+    """Invert the last byte of the log of partition 0."""
+    data = stage.world.host("b1").root.entries["data"]
+    assert isinstance(data, Directory)
+    folder = data.entries["orders-0"]
+    assert isinstance(folder, Directory)
+    (segment,) = (entry for name, entry in folder.entries.items() if name.endswith(".log"))
+    assert isinstance(segment, Inode)
+    segment.data[-1] ^= 0xFF
 
 
 # changes of leaders
