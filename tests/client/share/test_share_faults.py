@@ -306,13 +306,12 @@ def test_no_record_is_lost_when_brokers_are_killed_one_after_another(seed: int) 
         workers = [Worker(stage, name) for name in "ab"]
 
         async def body(nursery: trio.Nursery) -> None:
-            number = 0
-            for broker in stage.cluster.broker_ids:
-                await fill(stage, range(number, number + 60))
+            for turn, broker in enumerate(stage.cluster.broker_ids):
+                await fill(stage, range(100 * turn, 100 * turn + 60))
                 stage.world.kill(stage.cluster.name(broker))
-                await fill(stage, range(number + 60, number + 100))
-                number += 100
-                await stage.until(lambda: set(read_numbers(*workers)) >= set(range(number)), 90_000)
+                await fill(stage, range(100 * turn + 60, 100 * turn + 100))
+                written = set(range(100 * turn + 100))
+                await stage.until(lambda expected=written: read_numbers(*workers).keys() >= expected, 90_000)  # type: ignore[misc]
                 stage.cluster.start(broker)
                 await stage.world.sleep_ms(5_000)
 
