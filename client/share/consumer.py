@@ -150,8 +150,7 @@ class ShareConsumer:
 
     @property
     def acquisition_lock_ms(self) -> int | None:
-        """For how long a record is locked for the consumer that gets it, in ms. None before the first fetch, and outside
-        of a group."""
+        """Duration of the lock on a record, in ms. None before the first fetch, and outside of a group."""
         return None if self._group is None else self._exchanges.lock_ms
 
     def _assign(self, partitions: frozenset[TopicPartition]) -> None:
