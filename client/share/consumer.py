@@ -25,7 +25,7 @@ from kraft.client.cluster import Cluster
 from kraft.client.connections import VersionMismatch
 from kraft.client.core.configs import ShareConsumerConfig
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.core.share.acknowledging import RENEW, Commit
+from kraft.client.core.share.acknowledging import RENEW, ShareCommit
 from kraft.client.core.share.held import HeldRecords
 from kraft.client.core.share.records import Acknowledgement, ShareRecord
 from kraft.client.core.share.requests import ShareMemberId
@@ -311,7 +311,7 @@ class ShareConsumer:
         """Do the same as `commit`, without waiting. If acknowledgements fail, a later `poll` raises the error."""
         self._begin_commit(is_awaited=False)
 
-    def _begin_commit(self, *, is_awaited: bool) -> Commit:
+    def _begin_commit(self, *, is_awaited: bool) -> ShareCommit:
         sessions = self._exchanges.sessions
         if not self._is_explicit:
             sessions.accept_given()

@@ -16,7 +16,7 @@ from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.connections import CONNECTION_FAILURES, Disconnected, Link, TimedOut, VersionMismatch
 from kraft.client.core.configs import ShareConsumerConfig
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.core.share.acknowledging import Commit, Settled
+from kraft.client.core.share.acknowledging import Settled, ShareCommit
 from kraft.client.core.share.answers import SESSION_LOST
 from kraft.client.core.share.records import TopicIdPartition
 from kraft.client.core.share.requests import (
@@ -29,7 +29,12 @@ from kraft.client.core.share.requests import (
     share_acknowledge_message,
     share_fetch_message,
 )
-from kraft.client.core.share.session import FIRST_VERSION_WITH_RECORD_LIMIT, INITIAL_EPOCH, SessionRequest, ShareSession
+from kraft.client.core.share.session import (
+    FIRST_VERSION_WITH_RECORD_LIMIT,
+    INITIAL_EPOCH,
+    ShareSession,
+    ShareSessionRequest,
+)
 from kraft.client.core.share.sessions import ShareSessions
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
@@ -173,7 +178,7 @@ class ShareExchanges:
 
     # one request
 
-    def _start(self, request: SessionRequest) -> None:
+    def _start(self, request: ShareSessionRequest) -> None:
         node_id = request.session.node_id
         self._busy.add(node_id)
         if request.is_fetch:
@@ -181,7 +186,7 @@ class ShareExchanges:
             self._last_fetched = node_id
         self._nursery.start_soon(self._exchange, request)
 
-    async def _exchange(self, request: SessionRequest) -> None:
+    async def _exchange(self, request: ShareSessionRequest) -> None:
         node_id = request.session.node_id
         try:
             await self._send(request, timeout_ms=self._config.request_timeout_ms)
@@ -190,7 +195,7 @@ class ShareExchanges:
             self._fetching.discard(node_id)
             self.wake()
 
-    async def _send(self, request: SessionRequest, *, timeout_ms: int) -> None:
+    async def _send(self, request: ShareSessionRequest, *, timeout_ms: int) -> None:
         """Send a request, and process the response, or its absence."""
         try:
             answer = await self._ask(request, timeout_ms=timeout_ms)
@@ -211,7 +216,7 @@ class ShareExchanges:
         else:
             self._answered(request, answer)
 
-    async def _ask(self, request: SessionRequest, *, timeout_ms: int) -> ShareAnswer:
+    async def _ask(self, request: ShareSessionRequest, *, timeout_ms: int) -> ShareAnswer:
         session = request.session
         link = self._links.get(session)
         if request.epoch == INITIAL_EPOCH:
@@ -229,11 +234,11 @@ class ShareExchanges:
         message = share_acknowledge_message(self._member, request)
         return read_share_acknowledge(await link.request(ApiKey.SHARE_ACKNOWLEDGE, message, timeout_ms=timeout_ms))
 
-    def _lose(self, request: SessionRequest, code: ErrorCode, message: str = "") -> None:
+    def _lose(self, request: ShareSessionRequest, code: ErrorCode, message: str = "") -> None:
         self._links.pop(request.session, None)
         self._report(self.sessions.lose(request, code, message))
 
-    def _answered(self, request: SessionRequest, answer: ShareAnswer) -> None:
+    def _answered(self, request: ShareSessionRequest, answer: ShareAnswer) -> None:
         session, node_id = request.session, request.session.node_id
         if answer.code is not ErrorCode.NONE:
             # the broker does not have the session any more, and so it has released the records
@@ -315,14 +320,14 @@ class ShareExchanges:
             self._settled = trio.Event()
             self._arrived()
 
-    def begin_commit(self, *, is_awaited: bool) -> Commit:
+    def begin_commit(self, *, is_awaited: bool) -> ShareCommit:
         """Send every queued acknowledgement. The commit gets the results of all without one."""
-        commit = Commit(is_awaited=is_awaited)
+        commit = ShareCommit(is_awaited=is_awaited)
         self.sessions.join(commit)
         self.wake()
         return commit
 
-    async def finish_commit(self, commit: Commit) -> dict[TopicPartition, KafkaError | None]:
+    async def finish_commit(self, commit: ShareCommit) -> dict[TopicPartition, KafkaError | None]:
         """Wait for the results of a commit, and return them, with earlier failures that no commit has reported. After a
         cancellation, the next commit reports the failures."""
         try:
@@ -354,6 +359,6 @@ class ShareExchanges:
                 nursery.start_soon(self._end, request)
         self._is_closing = False
 
-    async def _end(self, request: SessionRequest) -> None:
+    async def _end(self, request: ShareSessionRequest) -> None:
         # A request may be in flight. The broker carries this one out after it, because both use the same connection.
         await self._send(request, timeout_ms=END_TIMEOUT_MS)

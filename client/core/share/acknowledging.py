@@ -42,7 +42,7 @@ def _batch(types: Mapping[int, int], offsets: list[int]) -> TypedOffsets:
     return TypedOffsets(offsets[0], offsets[-1], every[:1] if len(set(every)) == 1 else every)
 
 
-class Commit:
+class ShareCommit:
     """The results of the acknowledgements that one commit has found. `is_awaited` is False for a commit whose failures
     the next `poll` raises."""
 
@@ -73,13 +73,13 @@ class PendingAcknowledgements:
         """End of the back-off after a failed attempt."""
         self.types: dict[int, int] = {}
         self.renewing: dict[int, ShareRecord] = {}
-        self.commits: list[Commit] = []
+        self.commits: list[ShareCommit] = []
 
     @property
     def has_renewals(self) -> bool:
         return bool(self.renewing)
 
-    def join(self, commit: Commit) -> None:
+    def join(self, commit: ShareCommit) -> None:
         """Let a commit wait for the result."""
         commit.pending += 1
         self.commits.append(commit)
@@ -101,9 +101,4 @@ class Settled(NamedTuple):
     partition: TopicPartition
     record_count: int
     error: KafkaError | None
-    commits: tuple[Commit, ...]
-
-    @property
-    def has_failed_unseen(self) -> bool:
-        """Whether no commit reports the error."""
-        return self.error is not None and not self.commits
+    commits: tuple[ShareCommit, ...]

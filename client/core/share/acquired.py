@@ -27,7 +27,7 @@ class AcquiredRange(NamedTuple):
     delivery_count: int
 
 
-class AcquiredBatch(NamedTuple):
+class DecodedRecords(NamedTuple):
     """The acquired records of a decoded batch, in order, and the acquired offsets without a record."""
 
     records: list[ShareRecord]
@@ -54,7 +54,7 @@ class AcquiredRecords:
         first = self._ranges[0].first if self._ranges else 0
         self._fetched = FetchedBytes(data, FetchPosition(first), check_crcs=check_crcs)
 
-    def next_batch(self) -> AcquiredBatch | None:
+    def next_batch(self) -> DecodedRecords | None:
         """Decode the next batch. Return None after the last acquired offset. Raise WireError if the batch is
         damaged."""
         if not self._ranges:
@@ -62,10 +62,10 @@ class AcquiredRecords:
         start = self._ranges[0].first
         decoded = self._fetched.next_batch(self._partition)
         if decoded is None:
-            return AcquiredBatch([], self.drop())
+            return DecodedRecords([], self.drop())
         return self._acquired_in(decoded, max(self._fetched.position.offset, start))
 
-    def _acquired_in(self, decoded: list[ConsumerRecord], end: int) -> AcquiredBatch:
+    def _acquired_in(self, decoded: list[ConsumerRecord], end: int) -> DecodedRecords:
         """Return what is acquired before `end`, and remove it from the ranges."""
         records: list[ShareRecord] = []
         gaps: list[int] = []
@@ -84,7 +84,7 @@ class AcquiredRecords:
                 self._ranges[0] = AcquiredRange(stop, last, count)
                 break
             del self._ranges[0]
-        return AcquiredBatch(records, gaps)
+        return DecodedRecords(records, gaps)
 
     def drop(self) -> list[int]:
         """Return the offsets that are not decoded yet, and forget them."""

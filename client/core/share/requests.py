@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kraft.client.core.share.acknowledging import PendingAcknowledgements, typed_offsets
 from kraft.client.core.share.acquired import AcquiredRange
 from kraft.client.core.share.records import TopicIdPartition
-from kraft.client.core.share.session import SessionRequest
+from kraft.client.core.share.session import ShareSessionRequest
 from kraft.client.core.topology import BrokerEndpoint, LeaderAndEpoch
 from kraft.seam import Address
 from kraft.wire import messages
@@ -67,7 +67,7 @@ class ShareAnswer:
     partitions: Mapping[TopicIdPartition, PartitionShareResult]
 
 
-def share_fetch_message(member: ShareMemberId, request: SessionRequest, size: ShareFetchSize) -> Any:
+def share_fetch_message(member: ShareMemberId, request: ShareSessionRequest, size: ShareFetchSize) -> Any:
     """Return a ShareFetch."""
     key = ApiKey.SHARE_FETCH
     forgotten = tuple(
@@ -90,7 +90,7 @@ def share_fetch_message(member: ShareMemberId, request: SessionRequest, size: Sh
     )
 
 
-def share_acknowledge_message(member: ShareMemberId, request: SessionRequest) -> Any:
+def share_acknowledge_message(member: ShareMemberId, request: ShareSessionRequest) -> Any:
     """Return a ShareAcknowledge."""
     return messages.build(
         messages.request_class(ApiKey.SHARE_ACKNOWLEDGE),

@@ -25,7 +25,7 @@ Assigned = Mapping[TopicIdPartition, TopicPartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequest:
+class ShareSessionRequest:
     """One request of a session: a ShareFetch if `is_fetch`, else a ShareAcknowledge. `added` and `forgotten` are the
     partitions that a ShareFetch adds to the session and removes from it."""
 
@@ -71,14 +71,14 @@ class ShareSession:
 
     # requests
 
-    def fetch(self, wanted: Assigned, now_ms: int) -> SessionRequest:
+    def fetch(self, wanted: Assigned, now_ms: int) -> ShareSessionRequest:
         """Return a ShareFetch of exactly the `wanted` partitions, which carries their queued acknowledgements."""
         added = tuple(partition for partition in wanted if partition not in self.partitions)
         forgotten = tuple(partition for partition in self.partitions if partition not in wanted)
         self.partitions = dict(wanted)
         carried = {partition: self.held[partition] for partition in wanted if partition in self.held}
         acknowledged = {} if self.epoch == INITIAL_EPOCH else _send_queued(carried, now_ms)
-        return SessionRequest(
+        return ShareSessionRequest(
             session=self,
             epoch=self.epoch,
             is_fetch=True,
@@ -87,12 +87,12 @@ class ShareSession:
             forgotten=forgotten,
         )
 
-    def acknowledge(self, now_ms: int) -> SessionRequest:
+    def acknowledge(self, now_ms: int) -> ShareSessionRequest:
         """Return a ShareAcknowledge with everything that is queued."""
         acknowledged = _send_queued(self.held, now_ms)
-        return SessionRequest(session=self, epoch=self.epoch, is_fetch=False, acknowledged=acknowledged)
+        return ShareSessionRequest(session=self, epoch=self.epoch, is_fetch=False, acknowledged=acknowledged)
 
-    def end(self) -> SessionRequest:
+    def end(self) -> ShareSessionRequest:
         """Return the last request, with everything that is queued. It may be sent while another request is in flight.
         Records that arrive later are released with the session."""
         self.is_over = True
@@ -102,7 +102,7 @@ class ShareSession:
             pending, held.queued = held.queued, None
             if pending is not None:
                 acknowledged[partition] = pending
-        return SessionRequest(session=self, epoch=FINAL_EPOCH, is_fetch=False, acknowledged=acknowledged)
+        return ShareSessionRequest(session=self, epoch=FINAL_EPOCH, is_fetch=False, acknowledged=acknowledged)
 
     def advance(self) -> None:
         """Continue after a response without an error."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.core.share.acknowledging import Commit, PendingAcknowledgements, Settled
+from kraft.client.core.share.acknowledging import PendingAcknowledgements, Settled, ShareCommit
 from kraft.client.core.share.acquired import AcquiredRecords
 from kraft.client.core.share.answers import RETRIED, acknowledgement_error
 from kraft.client.core.share.held import HeldRecords
 from kraft.client.core.share.records import Acknowledgement, ShareRecord, TopicIdPartition
 from kraft.client.core.share.requests import ShareAnswer
-from kraft.client.core.share.session import FIRST_VERSION_WITH_RENEWAL, Assigned, SessionRequest, ShareSession
+from kraft.client.core.share.session import FIRST_VERSION_WITH_RENEWAL, Assigned, ShareSession, ShareSessionRequest
 from kraft.seam import WireError
 from kraft.wire.error_codes import ErrorCode
 
@@ -118,7 +118,7 @@ class ShareSessions:
         """Return all records that were renewed. The application has them again."""
         return [record for held in self._held() if held.renewed for record in held.take_renewed()]
 
-    def join(self, commit: Commit) -> None:
+    def join(self, commit: ShareCommit) -> None:
         """Let a commit wait for every acknowledgement without a result."""
         for held in self._held():
             for pending in (held.queued, held.in_flight):
@@ -127,7 +127,9 @@ class ShareSessions:
 
     # requests
 
-    def next_request(self, node_id: int, wanted: Assigned, now_ms: int, *, may_fetch: bool) -> SessionRequest | None:
+    def next_request(
+        self, node_id: int, wanted: Assigned, now_ms: int, *, may_fetch: bool
+    ) -> ShareSessionRequest | None:
         """Return the request to send to a broker without one in flight; None if none is due. `wanted` are the assigned
         partitions that it leads."""
         session = self.current.get(node_id)
@@ -167,7 +169,7 @@ class ShareSessions:
 
     # responses
 
-    def accept(self, request: SessionRequest, answer: ShareAnswer, now_ms: int) -> list[Settled]:
+    def accept(self, request: ShareSessionRequest, answer: ShareAnswer, now_ms: int) -> list[Settled]:
         """Process a response without an error: keep its records, and return the results of acknowledgements."""
         session = request.session
         if not request.is_final:
@@ -189,7 +191,7 @@ class ShareSessions:
 
     def _settle(
         self,
-        request: SessionRequest,
+        request: ShareSessionRequest,
         partition: TopicIdPartition,
         pending: PendingAcknowledgements,
         answer: ShareAnswer,
@@ -210,7 +212,7 @@ class ShareSessions:
             return held.settle(pending, None)
         return held.settle(pending, acknowledgement_error(held.partition, code, row.acknowledge_message))
 
-    def lose(self, request: SessionRequest, code: ErrorCode, message: str = "") -> list[Settled]:
+    def lose(self, request: ShareSessionRequest, code: ErrorCode, message: str = "") -> list[Settled]:
         """End the session of a request that has failed. Return the failed acknowledgements."""
         session = request.session
         if self.current.get(session.node_id) is session:
@@ -235,7 +237,7 @@ class ShareSessions:
             self._forget_empty(session)
         return failed
 
-    def end_all(self) -> list[SessionRequest]:
+    def end_all(self) -> list[ShareSessionRequest]:
         """Return the last request of each session, in order to leave."""
         open_sessions = [session for session in self.current.values() if not session.is_over]
         return [session.end() for session in open_sessions]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.client.core.records import KafkaError
-from kraft.client.core.share.acknowledging import Commit, PendingAcknowledgements, TypedOffsets, typed_offsets
+from kraft.client.core.share.acknowledging import PendingAcknowledgements, ShareCommit, TypedOffsets, typed_offsets
 from kraft.wire.error_codes import ErrorCode
 
 PLACE = ("orders", 0)
@@ -44,7 +44,7 @@ def test_batches_hold_every_offset_once_and_ascend(types: dict[int, int]) -> Non
 
 
 def test_a_commit_keeps_the_first_error_of_a_partition() -> None:
-    commit = Commit()
+    commit = ShareCommit()
     commit.pending = 3
     error = KafkaError(ErrorCode.INVALID_RECORD_STATE, "expired")
     for result in (None, error, None):
@@ -54,7 +54,7 @@ def test_a_commit_keeps_the_first_error_of_a_partition() -> None:
 
 
 def test_a_commit_that_waits_for_merged_acknowledgements_gets_one_result() -> None:
-    both, later_only = Commit(), Commit()
+    both, later_only = ShareCommit(), ShareCommit()
     first, later = PendingAcknowledgements(0), PendingAcknowledgements(5)
     first.types, later.types = {1: 1}, {2: 3}
     first.join(both)

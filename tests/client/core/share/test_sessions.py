@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 
 from kraft.client.core.records import KafkaError
-from kraft.client.core.share.acknowledging import Commit, Settled
+from kraft.client.core.share.acknowledging import Settled, ShareCommit
 from kraft.client.core.share.acquired import AcquiredRange
 from kraft.client.core.share.records import Acknowledgement, ShareRecord, TopicIdPartition
 from kraft.client.core.share.requests import PartitionShareResult, ShareAnswer
-from kraft.client.core.share.session import EPOCH_MAX, FINAL_EPOCH, SessionRequest
+from kraft.client.core.share.session import EPOCH_MAX, FINAL_EPOCH, ShareSessionRequest
 from kraft.client.core.share.sessions import LINGER_MS, ShareSessions
 from kraft.wire.error_codes import ErrorCode
 from tests.client.core.share.log_bytes import log_of
@@ -34,17 +34,17 @@ class Member:
         self.sessions = ShareSessions(timeout_ms=5_000, backoff_ms=20, backoff_ms_max=100)
         self.now_ms = 10_000
 
-    def next(self, wanted: Any = NAMES, *, may_fetch: bool = True, node: int = NODE) -> SessionRequest | None:
+    def next(self, wanted: Any = NAMES, *, may_fetch: bool = True, node: int = NODE) -> ShareSessionRequest | None:
         return self.sessions.next_request(node, wanted, self.now_ms, may_fetch=may_fetch)
 
-    def send(self, wanted: Any = NAMES, *, may_fetch: bool = True, node: int = NODE) -> SessionRequest:
+    def send(self, wanted: Any = NAMES, *, may_fetch: bool = True, node: int = NODE) -> ShareSessionRequest:
         request = self.next(wanted, may_fetch=may_fetch, node=node)
         assert request is not None
         return request
 
     def answer(
         self,
-        request: SessionRequest,
+        request: ShareSessionRequest,
         acquired: dict[TopicIdPartition, range] | None = None,
         errors: dict[TopicIdPartition, ErrorCode] | None = None,
     ) -> list[Settled]:
@@ -78,8 +78,8 @@ class Member:
         self.sessions.accept_given()
         self.sessions.queue_marked(self.now_ms)
 
-    def commit(self) -> Commit:
-        commit = Commit()
+    def commit(self) -> ShareCommit:
+        commit = ShareCommit()
         self.sessions.join(commit)
         return commit
 
