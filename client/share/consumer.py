@@ -57,6 +57,10 @@ class ShareConsumer:
         self._exchanges: ShareExchanges = not_open("ShareConsumer")
         self._is_explicit = self.config.is_explicit
         self._group: ShareGroupMembership | None = None
+        self._names: frozenset[str] = frozenset()
+        """The subscribed topics."""
+        self._owned: frozenset[TopicPartition] = frozenset()
+        """The partitions that the coordinator has assigned."""
         self._scope: trio.CancelScope | None = None
         self._failures: dict[str, Exception] = {}
         """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
@@ -121,11 +125,13 @@ class ShareConsumer:
             return
         wanted = SubscribedTopics(self._cluster, names, self._fail)
         if self._group is not None and self._end is None:
-            self._assign(frozenset(one for one in self.assignment if one[0] in names))
+            self._names = frozenset(names)
+            self._assign(self._owned)
             self._group.subscribe(wanted)
             await trio.lowlevel.checkpoint()
             return
         await self.unsubscribe()
+        self._names = frozenset(names)
         self._group = ShareGroupMembership(
             self.config, self._cluster, self._member_id, wanted, self._assign, self._fail
         )
@@ -154,8 +160,11 @@ class ShareConsumer:
         return None if self._group is None else self._exchanges.lock_ms
 
     def _assign(self, partitions: frozenset[TopicPartition]) -> None:
+        """Fetch from these partitions, as far as their topics are subscribed. The coordinator may not have the newest
+        subscription yet."""
         self._last = None
-        self._exchanges.assign(partitions)
+        self._owned = partitions
+        self._exchanges.assign(frozenset(one for one in partitions if one[0] in self._names))
 
     async def _run_membership(self, group: ShareGroupMembership, scope: trio.CancelScope) -> None:
         with scope:

@@ -123,6 +123,27 @@ def test_a_changed_subscription_releases_the_buffered_records_of_other_topics() 
     alone(test)
 
 
+def test_a_topic_that_is_subscribed_again_at_once_is_read_again() -> None:
+    """The coordinator does not learn of the subscription between, so it changes no assignment."""
+
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await stage.create_topic("payments")
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            await fill(stage, range(2))
+            assert len(await consumer.poll(records_max=1)) == 1
+            await consumer.subscribe(["payments"])
+            assert consumer.assignment == frozenset()
+            await consumer.subscribe(["orders"])
+            assert consumer.assignment == {PLACE}
+            await fill(stage, range(2, 4))
+            while not (records := await consumer.poll()) or records[-1].offset != 3:
+                pass
+
+    alone(test)
+
+
 # errors of the coordinator
 
 
