@@ -26,8 +26,10 @@ class TypedOffsets(NamedTuple):
 def typed_offsets(types: Mapping[int, int]) -> list[TypedOffsets]:
     """Return the type of each offset as ascending batches."""
     offsets = sorted(types)
-    if offsets and offsets[-1] - offsets[0] + 1 == len(offsets):
-        return [_batch(types, offsets)]  # usual: no holes
+    if offsets and offsets[-1] - offsets[0] + 1 == len(offsets):  # usual: no holes
+        kinds = set(types.values())
+        one_kind = TypedOffsets(offsets[0], offsets[-1], (int(kinds.pop()),)) if len(kinds) == 1 else None
+        return [one_kind or _batch(types, offsets)]
     found: list[TypedOffsets] = []
     start = 0
     for index in range(1, len(offsets) + 1):

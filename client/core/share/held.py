@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from operator import attrgetter
 
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.share.acknowledging import RENEW, PendingAcknowledgements, Settled
@@ -17,6 +18,7 @@ from kraft.client.core.share.acquired import AcquiredRecords
 from kraft.client.core.share.records import GAP, Acknowledgement, ShareRecord
 from kraft.seam import WireError
 
+_offset = attrgetter("offset")
 ACCEPT, RELEASE = int(Acknowledgement.ACCEPT), int(Acknowledgement.RELEASE)
 
 
@@ -103,7 +105,7 @@ class HeldRecords:
             else:
                 taken += reversed(self.records[-room:])
                 del self.records[-room:]
-        self.given.update((record.offset, record) for record in taken)
+        self.given.update(zip(map(_offset, taken), taken, strict=True))
         return taken
 
     def take_next(self) -> ShareRecord:
