@@ -44,7 +44,7 @@ STAYS: Mapping[str, str] = MappingProxyType(
             ADD_VOTER DISABLED FISH JOIN_AGAIN OPERATION WAITED_FOR ZSH""",
         "verbs of the command line": "consume logdirs rolling_restart",
         "public interface of kraft.client and kraft.sim": """
-            degrade fail_next isolate parse_mark partitions_for seek_to without_duplicates""",
+            acquisition_lock_ms degrade fail_next isolate parse_mark partitions_for seek_to without_duplicates""",
         "how tests look at metrics, files, connections and recovery": """
             admits_row cold_reads exposition known_peers open_files reached_end request_classes segments_read stray""",
         "used by make docs": "JUDGED_ELSEWHERE render_options render_table verdict_from_json",

@@ -16,6 +16,7 @@ from tests.architecture.rooms import ROOT, source_files
 
 ALLOWED: Mapping[str, str] = MappingProxyType(
     {
+        "Acknowledgement": "a report about records: as a broker reads it, and its kind in the client",
         "BrokerRow": "a row of a table of brokers: one for Spark, one for the console",
         "ClusterUnreachable": "the same error of the client and of Spark's blocking client",
         "ConfigError": "an invalid setting: of a node, or of a client",
@@ -34,6 +35,7 @@ ALLOWED: Mapping[str, str] = MappingProxyType(
         "QuorumDescription": "the quorum as a node describes it, and as the admin client returns it",
         "QuorumState": "the content of Kafka's file quorum-state; raft does not import storage",
         "ResourceType": "Kafka's word: of ACLs in the broker, of configurations in the admin client",
+        "ShareSession": "Kafka's word: a share session as the broker keeps it, and as the member knows it",
         "SnapshotId": "the id of a metadata snapshot (KIP-630); raft does not import storage",
         "TopicRow": "a row of a table of topics: one for Spark, one for the console",
         "Transaction": "Kafka's word: of a transactional id in the coordinator, and of Spark's sink",

@@ -42,6 +42,8 @@ def test_each_example_of_the_client_page_runs(number: int, capsys: pytest.Captur
         "offsets_topic_replication_factor": "1",
         "transaction_state_log_replication_factor": "1",
         "transaction_state_log_min_isr": "1",
+        "share_coordinator_state_topic_replication_factor": "1",
+        "share_coordinator_state_topic_min_isr": "1",
     }
     run(test, group_initial_rebalance_delay_ms="0", **one_broker)
     assert [

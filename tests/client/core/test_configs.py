@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.client import ConfigError, Consumer, Producer
-from kraft.client.core.configs import ConsumerConfig, ProducerConfig, parse_bootstrap
+from kraft.client.core.configs import ConsumerConfig, ProducerConfig, ShareConsumerConfig, parse_bootstrap
 from kraft.seam import Address
 from kraft.wire.records.compression import Compression
 
@@ -116,3 +116,28 @@ def test_bootstrap_servers_can_be_given_as_text_or_as_a_list() -> None:
     assert parse_bootstrap(["a:1"]) == [Address("a", 1)]
     with pytest.raises(ConfigError, match="no bootstrap servers"):
         parse_bootstrap([])
+
+
+def test_a_share_consumer_has_settings_of_its_own() -> None:
+    config = ShareConsumerConfig.of(HERE | {"group.id": "jobs", "share.acknowledgement.mode": "explicit"})
+    assert (config.is_explicit, config.is_record_limit, config.max_poll_records) == (True, False, 500)
+    assert ShareConsumerConfig.of(HERE | {"group.id": "jobs", "share.acquire.mode": "record_limit"}).is_record_limit
+    assert ConsumerConfig.of(HERE | {"share.acquire.mode": "record_limit"}).group_id is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "group_id is missing"),
+        ({"group.id": ""}, "group_id is missing"),
+        ({"group.id": "g", "max.poll.records": "0"}, "expected 1 or more"),
+        ({"group.id": "g", "share.acquire.mode": "fast"}, "expected batch_optimized or record_limit"),
+        ({"group.id": "g", "share.acknowledgement.mode": "auto"}, "expected implicit or explicit"),
+        ({"group.id": "g", "auto.offset.reset": "earliest"}, "the group has share.auto.offset.reset"),
+        ({"group.id": "g", "group_instance_id": "a"}, "no static members"),
+        ({"group.id": "g", "enable_auto_commit": True}, "see share_acknowledgement_mode"),
+    ],
+)
+def test_a_share_consumer_refuses_what_its_group_decides(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        ShareConsumerConfig.of(HERE | settings)
