@@ -217,7 +217,13 @@ def test_a_request_that_is_handled_after_its_connection_has_ended_opens_no_sessi
         broker: Any = share.cluster.node(share.leader).broker.broker  # type: ignore[attr-defined]
         handlers, late = broker.dispatcher._handlers, []
         handle = handlers[ApiKey.SHARE_FETCH]
-        handlers[ApiKey.SHARE_FETCH] = lambda request, session: late.append((request, session))
+
+        def keep(request: Any, session: Any) -> None:
+            """Keep the request, as the dispatcher does with one that is long."""
+            request.body = memoryview(bytearray(request.body))
+            late.append((request, session))
+
+        handlers[ApiKey.SHARE_FETCH] = keep
         await member.connect()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member.fetch)
