@@ -99,7 +99,7 @@ def _partition_table(lags: Lags) -> tuple[list[str], list[tuple[Any, ...]]]:
             rows.append((one.topic, one.partition, one.start_offset, one.lag, members))
             continue
         member = one.member
-        reader = (None, None, None)
+        reader: tuple[str | None, ...] = (None, None, None)
         if member is not None:
             reader = (member.instance_id or member.member_id, member.client_id, member.host)
         rows.append((one.topic, one.partition, one.committed, one.end_offset, one.lag, *reader))
