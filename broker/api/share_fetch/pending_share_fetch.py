@@ -104,7 +104,7 @@ class ShareFetchOperation(Parked):
         """Answer now, or park the request. If the session has ended meanwhile, nobody would give back what the request
         acquires, or end it with its connection."""
         self.kept.end_parked()
-        for meters in topic_meters(self.context, self.kept.partitions):
+        for meters in topic_meters(self.context.find, self.kept.partitions):
             meters.share_fetches.count += 1
         if self.kept.is_open:
             self._try()
@@ -275,7 +275,7 @@ class ShareFetchOperation(Parked):
                 replica.meters.fetches.count += 1
                 replica.meters.bytes_out.count += len(one.records)
         failed = [partition for partition, one in found.items() if one.error is not ErrorCode.NONE]
-        for meters in topic_meters(self.context, failed):
+        for meters in topic_meters(self.context.find, failed):
             meters.failed_share_fetches.count += 1
         group = self.kept.member.group
         lock_ms = self.context.shares.settings_of(group).limits.lock_duration_ms

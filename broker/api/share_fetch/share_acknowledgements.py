@@ -69,11 +69,11 @@ def acknowledge_all(
         missing -= 1
         if not missing:
             failed = [partition for partition, error in errors.items() if error is not ErrorCode.NONE]
-            for meters in topic_meters(context, failed):
+            for meters in topic_meters(context.find, failed):
                 meters.failed_share_acknowledges.count += 1
             then(errors)
 
-    for meters in topic_meters(context, wanted):
+    for meters in topic_meters(context.find, wanted):
         meters.share_acknowledges.count += 1
     if not wanted:
         then(errors)

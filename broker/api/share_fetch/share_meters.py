@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kraft.broker.serving.metrics.metric_registry import Labelled, MetricKind, Metrics
 from kraft.broker.share_partition.states import AcknowledgementBatch, AcknowledgeType
 from kraft.seam.measures import Histogram
 
 if TYPE_CHECKING:
-    from kraft.broker.api.context import HandlerContext
     from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition
     from kraft.broker.api.share_fetch.led_share_partitions import LedSharePartitions
     from kraft.broker.api.share_fetch.share_sessions import TopicIdPartition
+    from kraft.broker.partition.partition import Partition
     from kraft.broker.serving.metrics.topics import TopicMeters
+
+    FindReplica = Callable[[UUID, int], Partition | None]
 
 SERVER = "kafka.server"
 GROUPS, PARTITIONS, SESSIONS = "ShareGroupMetrics", "SharePartitionMetrics", "ShareSessionCache"
@@ -48,9 +51,9 @@ class ShareCounts:
                 self.acknowledged[one] += each
 
 
-def topic_meters(context: HandlerContext, partitions: Iterable[TopicIdPartition]) -> list[TopicMeters]:
-    """Return the meters of the topics of these partitions, each topic once."""
-    replicas = (context.find(*partition) for partition in partitions)
+def topic_meters(find: FindReplica, partitions: Iterable[TopicIdPartition]) -> list[TopicMeters]:
+    """Return the meters of the topics of these partitions, each topic once. `find` is `ReplicaIndex.find`."""
+    replicas = (find(*partition) for partition in partitions)
     return list({one.topic_id: one.meters for one in replicas if one is not None}.values())
 
 

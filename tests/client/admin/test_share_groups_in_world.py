@@ -9,8 +9,8 @@ from kraft.client.admin import NewTopic, ShareOffset
 from kraft.client.admin.group_lag import find_share_lags
 from kraft.client.admin.reset import ResetRule, ResetTo, carry_out, plan_reset
 from kraft.wire.error_codes import ErrorCode
+from tests.client.admin.share_reader import ShareReader, make_share_group
 from tests.stages.admin_client import Stage, play
-from tests.stages.share_groups import ShareReader, make_share_group
 
 
 async def prepare(stage: Stage) -> None:

@@ -14,8 +14,8 @@ from kraft.deploy.cli.groups.descriptions import json_of, member_table, text_of
 from kraft.deploy.cli.groups.group_verbs import _require_whole_topics
 from kraft.deploy.cli.groups.offset_resets import ResetRequest, carry_out_plans, make_plans, require_empty
 from kraft.deploy.cli.output import CommandFailed
+from tests.client.admin.share_reader import ShareReader, make_share_group
 from tests.stages.admin_client import Stage, play
-from tests.stages.share_groups import ShareReader, make_share_group
 
 FIRST = GroupMember("m-1", None, "me", "/h", (("t", 0), ("t", 1)), epoch=4)
 SECOND = GroupMember("m-2", None, "me", "/h", (("t", 1),), epoch=4)
