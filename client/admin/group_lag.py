@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kraft.client.admin.groups import SHARE
 from kraft.client.admin.partitions import LATEST
 from kraft.client.admin.values import ShareOffset
 
@@ -62,6 +63,15 @@ async def find_share_lags(
             known = offsets.get(tp, NOT_BEGUN)
             rows.append(SharePartitionLag(*tp, known.offset, known.lag, tuple(readers.get(tp, ()))))
     return rows
+
+
+async def find_progress(
+    admin: Admin, group: GroupDescription, topics: Collection[str] | None = None
+) -> Sequence[PartitionLag | SharePartitionLag]:
+    """Return the progress of a group of any type in each partition."""
+    if group.type == SHARE:
+        return await find_share_lags(admin, group, topics)
+    return await find_lags(admin, group, topics)
 
 
 async def find_lags(admin: Admin, group: GroupDescription, topics: Collection[str] | None = None) -> list[PartitionLag]:

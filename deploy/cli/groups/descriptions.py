@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kraft.client.admin import GroupDescription
     from kraft.client.admin.group_lag import PartitionLag, SharePartitionLag
 
-    Lags = Sequence[PartitionLag] | Sequence[SharePartitionLag]
+    Lags = Sequence[PartitionLag | SharePartitionLag]
 
 
 def member_table(group: GroupDescription) -> tuple[list[str], list[tuple[object, ...]]]:

@@ -104,14 +104,12 @@ def describe(
     has a start offset instead, and a partition may have several consumers."""
 
     async def work(admin: Admin) -> list[NameResult[Described]]:
-        from kraft.client.admin.group_lag import find_lags, find_share_lags
-        from kraft.client.admin.groups import DESCRIBED_TYPES, SHARE
+        from kraft.client.admin.group_lag import find_progress
+        from kraft.client.admin.groups import DESCRIBED_TYPES
 
         async def describe_one(name: str) -> Described:
             described = await admin.groups.describe(name)
-            if described.type == SHARE:
-                return described, await find_share_lags(admin, described, topic)
-            return described, await find_lags(admin, described, topic)
+            return described, await find_progress(admin, described, topic)
 
         if topic:
             await admin.topics.describe(topic)  # a missing group is not the same as a group without commits

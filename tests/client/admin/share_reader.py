@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import trio
+
+from kraft.client.admin import Admin
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.admin_client import Stage
 
 BEATS_MAX = 100
-BEAT_MS = 100
+BEAT_SECONDS = 0.1
 
 
 class ShareReader:
     """The member `m-1` of a share group."""
 
-    def __init__(self, stage: Stage, group: str) -> None:
-        self.stage = stage
+    def __init__(self, admin: Admin, group: str) -> None:
+        self.admin = admin
         self.group = group
-        self.epoch = 0
 
     async def _beat(self, epoch: int, topics: tuple[str, ...] = ()) -> Any:
-        _, answer = await self.stage.admin.groups._router.ask_coordinator(
+        _, answer = await self.admin.groups._router.ask_coordinator(
             self.group,
             ApiKey.SHARE_GROUP_HEARTBEAT,
             lambda told: told.error_code,
@@ -42,15 +43,15 @@ class ShareReader:
             rows = () if answer.assignment is None else answer.assignment.topic_partitions
             if sum(len(row.partitions) for row in rows) == partitions:
                 return
-            await self.stage.cluster.world.sleep_ms(BEAT_MS)
+            await trio.sleep(BEAT_SECONDS)
         raise AssertionError(f"{partitions} partitions are not assigned")
 
     async def leave(self) -> None:
         await self._beat(-1)
 
 
-async def make_share_group(stage: Stage, group: str, *topics: str, partitions: int) -> None:
+async def make_share_group(admin: Admin, group: str, *topics: str, partitions: int) -> None:
     """Create a share group without members, which may read these topics."""
-    reader = ShareReader(stage, group)
+    reader = ShareReader(admin, group)
     await reader.join(*topics, partitions=partitions)
     await reader.leave()

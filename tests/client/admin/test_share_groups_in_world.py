@@ -22,7 +22,7 @@ async def prepare(stage: Stage) -> None:
 def test_a_share_group_is_listed_and_described_with_its_members() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
-        await ShareReader(stage, "s").join("t", partitions=2)
+        await ShareReader(stage.admin, "s").join("t", partitions=2)
         (listed,) = await stage.admin.groups.list()
         assert (listed.group_id, listed.type, listed.state) == ("s", "Share", "Stable")
         assert await stage.admin.groups.list(types=["share"]) == (listed,)
@@ -44,7 +44,7 @@ def test_a_share_group_is_listed_and_described_with_its_members() -> None:
 def test_a_share_groups_offsets_are_set_while_it_is_empty() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
-        reader = ShareReader(stage, "s")
+        reader = ShareReader(stage.admin, "s")
         await reader.join("t", partitions=2)
         with pytest.raises(KafkaError, match=r"group s: .*has 1 members") as refused:
             await stage.admin.share_groups.alter_offsets("s", {("t", 0): 1})
@@ -73,7 +73,7 @@ def test_a_share_groups_offsets_are_set_while_it_is_empty() -> None:
 def test_a_share_groups_reset_is_planned_and_carried_out_as_that_of_any_group(rule: ResetRule, offset: int) -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
-        await make_share_group(stage, "s", "t", partitions=2)
+        await make_share_group(stage.admin, "s", "t", partitions=2)
         await stage.admin.share_groups.alter_offsets("s", {("t", 0): 3})
         plan = await plan_reset(stage.admin, "s", {("t", 0): rule})
         assert [(one.before, one.after) for one in plan] == [(3, offset)]
@@ -88,7 +88,7 @@ def test_a_share_groups_offsets_are_deleted_by_topic() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         await stage.admin.topics.create(NewTopic("u", 1))
-        await make_share_group(stage, "s", "t", "u", partitions=3)
+        await make_share_group(stage.admin, "s", "t", "u", partitions=3)
         await stage.admin.share_groups.delete_offsets("s", ["t"])
         assert list(await stage.admin.share_groups.offsets("s")) == [("u", 0)]
         with pytest.raises(KafkaError, match="group s, t: There is no offset information to delete") as refused:
@@ -101,7 +101,7 @@ def test_a_share_groups_offsets_are_deleted_by_topic() -> None:
 def test_a_share_group_is_deleted_once_it_is_empty() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
-        reader = ShareReader(stage, "s")
+        reader = ShareReader(stage.admin, "s")
         await reader.join("t", partitions=2)
         with pytest.raises(KafkaError) as refused:
             await stage.admin.groups.delete("s")

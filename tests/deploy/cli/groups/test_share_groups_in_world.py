@@ -44,7 +44,7 @@ def test_a_reset_of_all_topics_resets_the_partitions_of_an_empty_share_group() -
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await stage.produce("t", {1_000: 0, 2_000: 1})
-        await make_share_group(stage, "s", "t", partitions=1)
+        await make_share_group(stage.admin, "s", "t", partitions=1)
         plans = await make_plans(stage.admin, ResetRequest(("s",), rule=ResetRule(ResetTo.EARLIEST)))
         assert [(one.before, one.after) for one in plans["s"]] == [(None, 0)]
         await require_empty(stage.admin, plans)
@@ -58,7 +58,7 @@ def test_a_reset_of_all_topics_resets_the_partitions_of_an_empty_share_group() -
 def test_a_reset_of_a_share_group_with_a_member_is_refused() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
-        await ShareReader(stage, "s").join("t", partitions=1)
+        await ShareReader(stage.admin, "s").join("t", partitions=1)
         plans = await make_plans(stage.admin, ResetRequest(("s",), ["t"], ResetRule(ResetTo.EARLIEST)))
         with pytest.raises(CommandFailed, match=r"^group s \(1\) has active members: stop them first"):
             await require_empty(stage.admin, plans)
@@ -69,7 +69,7 @@ def test_a_reset_of_a_share_group_with_a_member_is_refused() -> None:
 def test_a_reset_of_all_groups_leaves_share_groups_alone() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
-        await make_share_group(stage, "s", "t", partitions=1)
+        await make_share_group(stage.admin, "s", "t", partitions=1)
         await stage.admin.groups.alter_offsets("c", {("t", 0): 0})
         assert list(await make_plans(stage.admin, ResetRequest(None, rule=ResetRule(ResetTo.LATEST)))) == ["c"]
 
