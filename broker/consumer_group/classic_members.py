@@ -107,6 +107,7 @@ def join(
         subscribed_names=subscription.topics,
         subscribed_regex="",
         owned=owned,
+        may_describe=None,
     )
     _, after = advance(draft, said, around, classic)
     return after

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kraft.broker.consumer_group.epochs import bump_if_changed
 from kraft.broker.consumer_group.leaving import leave
 from kraft.broker.consumer_group.membership import heartbeat_refusal, take_place_of_static_member
-from kraft.broker.consumer_group.memory import GroupMemory
+from kraft.broker.consumer_group.memory import GroupMemory, TopicSearch
 from kraft.broker.consumer_group.reconciliation import Goal, reconcile
 from kraft.broker.consumer_group.records import (
     ClassicMemberValue,
@@ -132,9 +132,11 @@ def _update_member(
     has_new_regex = new.subscribed_regex != old_regex
     if has_new_regex:
         forget_unused(draft, around.memory, old_regex)
-    if new.subscribed_regex is not None:
-        begin_resolution(draft, around.topics, around.memory, new.subscribed_regex)
-    refresh(draft, around.topics, around.memory, around.now, around.settings.regex_refresh_interval_ms)
+    if request.may_describe is not None:
+        search = TopicSearch(around.topics, request.may_describe)
+        if new.subscribed_regex is not None:
+            begin_resolution(draft, search, around.memory, new.subscribed_regex)
+        refresh(draft, search, around.memory, around.now, around.settings.regex_refresh_interval_ms)
     has_new_topics = continue_resolutions(draft, around.memory, around.now)
     is_resolved = new.subscribed_regex is None or new.subscribed_regex in draft.group.regexes
     has_new_names = new.subscribed_names != old_names

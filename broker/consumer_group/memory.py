@@ -5,7 +5,7 @@ Source: KIP-848, Kafka's ConsumerGroup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.broker.regular_expressions import Match
@@ -20,17 +20,25 @@ INSTRUCTIONS_PER_NAME = 10
 reply to a new one has its topics. With 1,000 names per step, a step takes 20 ms at most."""
 
 
+class TopicSearch(NamedTuple):
+    """Where to search for topics: all topics, and whether the client may describe one."""
+
+    topics: TopicsView
+    may_describe: Callable[[str], bool]
+
+
 class RegexResolution:
     """The search for the topics that match one expression, which may take several steps. `is_over`: all topics were
     examined."""
 
-    __slots__ = ("_match", "_names", "expression", "found", "is_over")
+    __slots__ = ("_match", "_may_describe", "_names", "expression", "found", "is_over")
 
-    def __init__(self, expression: Expression, topics: TopicsView) -> None:
+    def __init__(self, expression: Expression, search: TopicSearch) -> None:
         self.expression = expression
         self.found: list[str] = []
         self.is_over = False
-        self._names: Iterator[TopicView] = iter(topics)
+        self._names: Iterator[TopicView] = iter(search.topics)
+        self._may_describe = search.may_describe
         self._match: Match | None = None
 
     def advance(self, work_max: int) -> int:
@@ -54,7 +62,7 @@ class RegexResolution:
         match.advance(instructions_max)
         if match.result is not None:
             self._match = None
-            if match.result:
+            if match.result and self._may_describe(match.name):
                 self.found.append(match.name)
         return (self.expression.steps - executed) // INSTRUCTIONS_PER_NAME
 

@@ -5,7 +5,7 @@ Source: ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest, KIP-848.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
@@ -22,6 +22,10 @@ LEAVE_STATIC_EPOCH = -2
 Partitions = Mapping[UUID, frozenset[int]]
 """Partitions by topic id. No mapping of this type is ever changed, and none has an empty set."""
 NO_PARTITIONS: Partitions = MappingProxyType({})
+
+
+def _all_topics(topic: str) -> bool:
+    return True
 
 
 class ConsumerHeartbeatReply(NamedTuple):
@@ -41,7 +45,8 @@ class ConsumerHeartbeatRequest(NamedTuple):
     empty `subscribed_regex` removes the expression. Version 0 clients may join without a member id; the handler of the
     request then puts a new id into `member_id`.
 
-    `owned` has the partitions that the client owns now."""
+    `owned` has the partitions that the client owns now. `may_describe(topic)` returns whether the client may see a
+    topic; it gets no other topics by its expression. It is None for a request that resolves no expressions."""
 
     group: str
     member_id: str
@@ -55,6 +60,7 @@ class ConsumerHeartbeatRequest(NamedTuple):
     subscribed_regex: str | None = None
     server_assignor: str | None = None
     owned: Partitions | None = None
+    may_describe: Callable[[str], bool] | None = _all_topics
 
     def refused(self, error: ErrorCode, message: str | None = None) -> ConsumerHeartbeatReply:
         return ConsumerHeartbeatReply(error, message)

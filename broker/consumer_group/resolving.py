@@ -2,6 +2,7 @@
 
 An expression that a member names for the first time is resolved at once. All expressions of a group are resolved again
 when topics have come or gone, at most every REFRESH_INTERVAL_MIN_MS, and otherwise every `regex_refresh_interval_ms`.
+An expression matches only topics that the client may describe whose heartbeat begins the search, as in Kafka.
 One step examines at most NAMES_PER_STEP topics, and fewer if the expression takes long; a longer search continues with
 a timer.
 Source: KIP-848, Kafka's GroupMetadataManager.
@@ -9,11 +10,10 @@ Source: KIP-848, Kafka's GroupMetadataManager.
 
 from __future__ import annotations
 
-from kraft.broker.consumer_group.memory import GroupMemory, RegexResolution
+from kraft.broker.consumer_group.memory import GroupMemory, RegexResolution, TopicSearch
 from kraft.broker.consumer_group.records import RegexKey, RegexValue
 from kraft.broker.consumer_group.state import Draft
 from kraft.broker.consumer_group.subscriptions import is_regex_used
-from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.regular_expressions import InvalidExpression, compile_expression
 from kraft.broker.shard.now import Now
 
@@ -30,35 +30,35 @@ def regex_problem(regex: str) -> str | None:
     return None
 
 
-def begin_resolution(draft: Draft, topics: TopicsView, memory: GroupMemory, regex: str) -> None:
+def begin_resolution(draft: Draft, search: TopicSearch, memory: GroupMemory, regex: str) -> None:
     """Begin to resolve an expression that is not resolved yet."""
     if regex not in draft.group.regexes and regex not in memory.resolutions:
-        _begin(topics, memory, regex)
+        _begin(search, memory, regex)
 
 
-def refresh(draft: Draft, topics: TopicsView, memory: GroupMemory, now: Now, interval_ms: int) -> None:
+def refresh(draft: Draft, search: TopicSearch, memory: GroupMemory, now: Now, interval_ms: int) -> None:
     """Begin to resolve all expressions of the group again, if it is time."""
     known = draft.group.regexes
     if not known or memory.resolutions:
         return
     elapsed_ms = None if memory.refreshed_ms is None else now.monotonic_ms - memory.refreshed_ms
     if elapsed_ms is not None and (
-        elapsed_ms < REFRESH_INTERVAL_MIN_MS or (memory.refreshed is topics and elapsed_ms < interval_ms)
+        elapsed_ms < REFRESH_INTERVAL_MIN_MS or (memory.refreshed is search.topics and elapsed_ms < interval_ms)
     ):
         return
     memory.refreshed_ms = now.monotonic_ms
-    memory.refreshed = topics
+    memory.refreshed = search.topics
     for regex in sorted(known):
-        _begin(topics, memory, regex)
+        _begin(search, memory, regex)
 
 
-def _begin(topics: TopicsView, memory: GroupMemory, regex: str) -> None:
+def _begin(search: TopicSearch, memory: GroupMemory, regex: str) -> None:
     """Begin to resolve an expression, unless a broker with other rules has accepted it and it is not valid here."""
     try:
         expression = compile_expression(regex)
     except InvalidExpression:
         return
-    memory.resolutions[regex] = RegexResolution(expression, topics)
+    memory.resolutions[regex] = RegexResolution(expression, search)
 
 
 def continue_resolutions(draft: Draft, memory: GroupMemory, now: Now) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
@@ -26,7 +27,7 @@ from kraft.broker.partition.partition_host import PendingAppend
 from kraft.broker.serving.purgatory import Parked
 from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
-from kraft.seam import DiskError, StorageCorrupt, WireError
+from kraft.seam import DiskError, InvariantError, StorageCorrupt, WireError
 from kraft.storage.append import AppendOrigin, AppendRefused
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.error_codes import ErrorCode
@@ -260,10 +261,19 @@ class CoordinatorShard(Generic[MachineT]):
         elif machine is None or not self._is_current():
             ticket(request.refused(ErrorCode.NOT_COORDINATOR))
         else:
-            self._in_turn(
-                lambda now: machine.handle(request, ticket, now),
-                lambda error: ticket(request.refused(error)),
-            )
+            self._in_turn(partial(self._handle, machine, request, ticket), lambda error: ticket(request.refused(error)))
+
+    def _handle(self, machine: MachineT, request: Any, ticket: Callable[[Any], None], now: Now) -> ShardStep | None:
+        """Let the state machine process a request. An error there fails this request and nothing else: the operation
+        may run while the log continues the appends of others."""
+        try:
+            return machine.handle(request, ticket, now)
+        except InvariantError:
+            raise
+        except Exception as error:
+            log.error("a coordinator's request failed", request=type(request).__name__, exc_info=error)
+            ticket(request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return None
 
     def load_timed_out(self) -> None:
         """Reject the waiting requests and all later ones until loading ends, because it takes too long."""

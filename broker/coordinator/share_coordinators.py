@@ -18,7 +18,7 @@ from kraft.broker.coordinator.shard_driver import CoordinatorPorts, CoordinatorS
 from kraft.broker.coordinator.shards import CoordinatorShards
 from kraft.broker.share_coordinator.coordinator import ENTRIES_PER_STEP, ShareCoordinator, ShareCoordinatorSettings
 from kraft.broker.share_coordinator.records import decode_entry, encode_entry
-from kraft.broker.share_coordinator.requests import Request, Ticket
+from kraft.broker.share_coordinator.requests import Request, StateReply, Ticket, WriteStateRequest
 from kraft.broker.share_coordinator.share_state import LoadedShareStates
 from kraft.seam.measures import Histogram
 from kraft.wire.error_codes import ErrorCode
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kraft.image import ImageDelta, MetadataImage
 
 ShareShard = CoordinatorShard[ShareCoordinator]
+NS_PER_MS = 1e6
 
 
 class ShareCoordinators:
@@ -46,6 +47,8 @@ class ShareCoordinators:
         self._is_forgetting = False
         self.load_ms = Histogram()
         """Time that loading each partition took, in ms."""
+        self.write_ms = Histogram()
+        """Time from each request to write a state to its reply, in ms."""
         self._shards = CoordinatorShards(
             SHARE_TOPIC,
             config.node_id,
@@ -79,8 +82,21 @@ class ShareCoordinators:
         shard = self._shards.find(request.key.coordinator_key)
         if shard is None:
             ticket(request.refused(ErrorCode.NOT_COORDINATOR))
+        elif isinstance(request, WriteStateRequest):
+            shard.submit(request, self._measured(ticket))
         else:
             shard.submit(request, ticket)
+
+    def _measured(self, ticket: Ticket) -> Ticket:
+        """Return a ticket that also measures how long a write takes."""
+        clock = self._loop.clock
+        began_ns = clock.monotonic_ns()
+
+        def written(reply: StateReply) -> None:
+            self.write_ms.update((clock.monotonic_ns() - began_ns) / NS_PER_MS)
+            ticket(reply)
+
+        return written
 
     # images
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from kraft.image import MetadataImage
 
 
+KNOWN_MAX = 1_000
+"""Maximum number of groups whose settings are kept. They are computed again when they are needed."""
+
+
 class ShareGroupSettings(NamedTuple):
     """The settings of a share group that the leaders of its partitions use. `offset_reset` is the value of
     share.auto.offset.reset."""
@@ -44,6 +48,8 @@ class ShareGroupSettingsLookup:
         name = group if overrides else ""
         known = self._known.get(name)
         if known is None or known[0] is not node or (overrides and known[1] is not overrides):
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
             known = self._known[name] = (node, overrides, share_group_settings(overrides, node))
         return known[2]
 

@@ -101,6 +101,7 @@ from kraft.broker.group.syncing import assigned, assignments_failed, sync
 from kraft.broker.group.timers import TimerKind
 from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import StagedEntry, TransactionEnd, entries_in_log
+from kraft.broker.share_group.records import ShareGroupLogEntry, ShareGroupValue
 from kraft.broker.share_group.requests import (
     PrepareAlterRequest,
     PrepareDeleteRequest,
@@ -175,16 +176,18 @@ class GroupCoordinator:
         groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
         shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
         consumers, shares = shard.versions.newest.consumers, shard.versions.newest.shares
+        for entry in found:
+            if isinstance(entry, ConsumerLogEntry):
+                shard.counts.consumer_rebalances += isinstance(entry.value, ConsumerGroupValue)
+            elif isinstance(entry, ShareGroupLogEntry):
+                shard.counts.share_rebalances += isinstance(entry.value, ShareGroupValue)
         for group_id in groups:
             if group_id in consumers or group_id in shares:
-                shard.counts.consumer_rebalances += sum(
-                    isinstance(entry, ConsumerLogEntry) and isinstance(entry.value, ConsumerGroupValue)
-                    for entry in found
-                )
                 forget_classic_group(shard, group_id)
                 continue
             if group_id not in shard.groups:
                 shard.memories.pop(group_id, None)
+                shard.share_memories.pop(group_id, None)
                 shard.groups[group_id] = ClassicGroup.loaded(group_id, shard.versions.newest.groups.get(group_id))
             shard.forget_if_gone(group_id)
 
@@ -290,8 +293,9 @@ class GroupCoordinator:
     # for the periodic rounds over all groups
 
     def group_ids(self) -> list[str]:
-        """Return every group id, for the ExpireRequests of a round."""
-        return [*self._shard.groups, *self._shard.versions.newest.consumers]
+        """Return every group id, for the requests of a round."""
+        newest = self._shard.versions.newest
+        return [*self._shard.groups, *newest.consumers, *newest.shares]
 
     def offset_count(self, group: str) -> int:
         """Return the group's number of offsets, which is the cost of examining the group."""
@@ -299,7 +303,11 @@ class GroupCoordinator:
         return len(newest.offsets_of(group)) + len(newest.staged_of(group))
 
     def topics_of(self, group: str) -> set[tuple[str, UUID | None]]:
-        """Return the (name, stored id) of each topic for which the group has offsets, for a TopicsGoneRequest."""
+        """Return the (name, stored id) of each topic for which the group has offsets, or states of share partitions,
+        for a TopicsGoneRequest."""
+        shares = self._shard.versions.newest.shares.get(group)
+        if shares is not None:
+            return {(name, topic_id) for topic_id, name in shares.states.topics().items()}
         ids = self._shard.topic_ids_of(group)
         return {(topic, topic_id) for (topic, _), found in ids.items() for topic_id in found}
 

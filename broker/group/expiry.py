@@ -21,7 +21,7 @@ from kraft.broker.group.rebalance import remove_member
 from kraft.broker.group.records import NO_TIMESTAMP, GroupKey, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.share_groups import must_delete_states
+from kraft.broker.group.share_groups import forget_topics_of_shares, must_delete_states
 from kraft.broker.group.staged import GroupStaged, TopicPartition
 from kraft.broker.group.step import ContinueRequest, CoordinatorCall, SendReply
 from kraft.broker.share_group.state import ShareGroup, share_group_removal
@@ -160,7 +160,11 @@ def _is_old(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -
 
 def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, call: CoordinatorCall) -> None:
     """Remove the group's offsets of deleted topics, but not those of a new topic with the same name. A removal drops
-    the partition's staged offsets too, so it waits while one of them is for the new topic."""
+    the partition's staged offsets too, so it waits while one of them is for the new topic. A share group forgets which
+    states the topics had; the share coordinators delete these states themselves."""
+    if request.group in shard.versions.newest.shares:
+        forget_topics_of_shares(shard, request, call)
+        return
     gone = sorted(
         (topic, partition)
         for (topic, partition), ids in shard.topic_ids_of(request.group).items()

@@ -62,6 +62,8 @@ class GroupCounts:
     """Number of completed join phases of classic groups."""
     consumer_rebalances: int = 0
     """Number of times that the epoch of a consumer group rose."""
+    share_rebalances: int = 0
+    """Number of times that the epoch of a share group rose."""
 
 
 class Shard:

@@ -8,7 +8,7 @@ states of share partitions at the share coordinator. Source: KIP-932, Kafka's Gr
 from __future__ import annotations
 
 from kraft.broker.consumer_group.requests import JOIN_EPOCH
-from kraft.broker.group.requests import DeleteRequest, ListedGroup, Ticket
+from kraft.broker.group.requests import DeleteRequest, ListedGroup, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
 from kraft.broker.group.step import (
     CoordinatorCall,
@@ -30,6 +30,7 @@ from kraft.broker.share_group.initialization import (
     begin_deletion,
     finish_deletion,
     finish_initialization,
+    forget_states,
 )
 from kraft.broker.share_group.requests import (
     SHARE_TYPE,
@@ -56,8 +57,7 @@ def heartbeat_in_share_group(
     group_id = request.group
     group = shard.versions.newest.shares.get(group_id)
     if group is None and (request.epoch != JOIN_EPOCH or _has_other_type(shard, group_id)):
-        problem = "is not a share group" if _has_other_type(shard, group_id) else "not found"
-        call.reply(ticket, request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}."))
+        call.reply(ticket, request.refused(*_not_found(shard, group_id)))
         return
     draft = ShareDraft(group_id, EMPTY_SHARE_GROUP if group is None else group)
     memory = shard.share_memories.get(group_id) or ShareMemory()
@@ -71,13 +71,21 @@ def heartbeat_in_share_group(
     call.then(SendReply(ticket, request, reply))
     if initialization is not None:
         call.then(InitializeShareStates(initialization))
+    timer = ShareSessionTimer(group_id, request.member_id)
     if request.member_id in draft.group.members:
-        timer = ShareSessionTimer(group_id, request.member_id)
         shard.timers.set(timer, call.now.monotonic_ms + settings.session_timeout_ms)
+    else:
+        shard.timers.cancel(timer)
 
 
 def _has_other_type(shard: Shard, group_id: str) -> bool:
     return group_id in shard.groups or group_id in shard.versions.newest.consumers
+
+
+def _not_found(shard: Shard, group_id: str) -> tuple[ErrorCode, str]:
+    """Return why there is no share group with this id."""
+    problem = "is not a share group" if _has_other_type(shard, group_id) else "not found"
+    return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}."
 
 
 def _write(draft: ShareDraft, call: CoordinatorCall) -> None:
@@ -91,12 +99,12 @@ def share_states_initialized(
     """Write that share partitions of a group are initialized, so that the next heartbeats assign them."""
     group = shard.versions.newest.shares.get(request.group)
     if group is None:
-        call.reply(ticket, None)
+        call.reply(ticket, request.refused(*_not_found(shard, request.group)))
         return
     draft = ShareDraft(request.group, group)
     if finish_initialization(draft, request.partitions):
         _write(draft, call)
-    call.then(SendReply(ticket, request, None))
+    call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE)))
 
 
 # offsets
@@ -136,8 +144,7 @@ def _draft_of_empty_group(
     """Return a draft of the group, or None if its offsets may not be changed; then the request is answered."""
     group = shard.versions.newest.shares.get(request.group)
     if group is None:
-        problem = "is not a share group" if _has_other_type(shard, request.group) else "not found"
-        refused = request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group} {problem}.")
+        refused = request.refused(*_not_found(shard, request.group))
     elif group.members:
         message = f"Share group {request.group} has {len(group.members)} members; its offsets cannot change."
         refused = request.refused(ErrorCode.NON_EMPTY_GROUP, message)
@@ -190,8 +197,7 @@ def read_share_description(shard: Shard, request: ShareDescribeRequest) -> Share
     group = shard.versions.committed.shares.get(request.group)
     if group is not None:
         return describe_share_group(group, shard.topics)
-    problem = "is not a share group" if _has_other_type(shard, request.group) else "not found"
-    return request.refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group} {problem}.")
+    return request.refused(*_not_found(shard, request.group))
 
 
 def list_share_groups(shard: Shard) -> list[ListedGroup]:
@@ -200,6 +206,13 @@ def list_share_groups(shard: Shard) -> list[ListedGroup]:
         ListedGroup(group_id, SHARE_TYPE, group.state.value, SHARE_TYPE)
         for group_id, group in shard.versions.committed.shares.items()
     ]
+
+
+def forget_topics_of_shares(shard: Shard, request: TopicsGoneRequest, call: CoordinatorCall) -> None:
+    """Write that a share group has no states of deleted topics any more."""
+    draft = ShareDraft(request.group, shard.versions.newest.shares[request.group])
+    forget_states(draft, {topic_id for _, topic_id in request.topics})
+    _write(draft, call)
 
 
 def must_delete_states(

@@ -44,11 +44,14 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
 
 def _register_broker(broker: Broker, rates: Rates, metrics: Metrics) -> None:
     # A controller alone needs none of the broker, and starts sooner without it.
-    from kraft.broker.coordinator.group_metrics import register_group_metrics
+    from kraft.broker.api.share_fetch.share_meters import register_share_metrics
+    from kraft.broker.coordinator.group_metrics import register_group_metrics, register_share_coordinator_metrics
     from kraft.broker.coordinator.transaction_metrics import register_transaction_metrics
     from kraft.broker.roles.replica_metrics import register_rates
 
     register_group_metrics(broker.groups, rates, metrics)
+    register_share_coordinator_metrics(broker.share_coordinators, rates, metrics)
+    register_share_metrics(broker.shares, metrics)
     register_transaction_metrics(broker.transactions, metrics)
     replicas = broker.replicas
     register_rates(metrics, rates, replicas.fetchers, replicas.leader_quota, replicas.follower_quota)

@@ -8,8 +8,8 @@ GroupMetadataManager.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kraft.broker.consumer_group.requests import Partitions
@@ -17,6 +17,7 @@ from kraft.broker.consumer_group.topics import TopicsView
 from kraft.broker.share_group.records import ShareStatesKey, ShareStatesValue, TopicStates
 from kraft.broker.share_group.state import ShareDraft, ShareGroup
 
+ValueT = TypeVar("ValueT")
 NO_NUMBERS: frozenset[int] = frozenset()
 
 
@@ -142,6 +143,18 @@ def finish_deletion(draft: ShareDraft, topic_ids: Iterable[UUID]) -> None:
     if left != dict(states.deleting):
         value = ShareStatesValue(states.initializing, states.initialized, left)
         draft.write(ShareStatesKey(draft.group_id), value)
+
+
+def forget_states(draft: ShareDraft, topic_ids: Collection[UUID | None]) -> None:
+    """Write that the group has no states of these topics, which were deleted."""
+    states = draft.group.states
+
+    def without(known: Mapping[UUID, ValueT]) -> dict[UUID, ValueT]:
+        return {topic_id: one for topic_id, one in known.items() if topic_id not in topic_ids}
+
+    left = ShareStatesValue(without(states.initializing), without(states.initialized), without(states.deleting))
+    if left.topics() != states.topics():
+        draft.write(ShareStatesKey(draft.group_id), left)
 
 
 def _numbers(states: Mapping[UUID, TopicStates], topic_id: UUID) -> frozenset[int]:

@@ -128,6 +128,11 @@ class ShareStatesValue(NamedTuple):
     initialized: Mapping[UUID, TopicStates] = MappingProxyType({})
     deleting: Mapping[UUID, str] = MappingProxyType({})
 
+    def topics(self) -> dict[UUID, str]:
+        """Return the names of all topics, by id."""
+        named = {**self.initializing, **self.initialized}
+        return {**{topic_id: one.name for topic_id, one in named.items()}, **self.deleting}
+
 
 ShareGroupLogKey = (
     ShareMemberKey | ShareGroupKey | ShareTargetEpochKey | ShareTargetKey | ShareCurrentKey | ShareStatesKey

@@ -86,24 +86,25 @@ class ShareDescribeRequest(NamedTuple):
         return ShareDescribeReply(error, message)
 
 
-class ShareInitializedRequest(NamedTuple):
-    """Internal request: the share coordinator has the state of these share partitions, so they may be assigned."""
-
-    group: str
-    partitions: tuple[tuple[UUID, int], ...]
-
-    def refused(self, error: ErrorCode) -> None:
-        return None
-
-
 class SharePreparedReply(NamedTuple):
-    """The reply to the first part of a change of offsets. `partitions` are the share partitions whose states must be
-    changed at the share coordinator, in `state_epoch`."""
+    """The reply to one part of a change of offsets. After the first part, `partitions` are the share partitions whose
+    states must be changed at the share coordinator, in `state_epoch`."""
 
     error: ErrorCode
     message: str | None = None
     state_epoch: int = 0
     partitions: tuple[tuple[UUID, int], ...] = ()
+
+
+class ShareInitializedRequest(NamedTuple):
+    """Last part of AlterShareGroupOffsets, and internal request: the share coordinator has the state of these share
+    partitions, so they may be assigned."""
+
+    group: str
+    partitions: tuple[tuple[UUID, int], ...]
+
+    def refused(self, error: ErrorCode, message: str | None = None) -> SharePreparedReply:
+        return SharePreparedReply(error, message)
 
 
 class PrepareAlterRequest(NamedTuple):

@@ -71,6 +71,8 @@ class SharePartition:
         self.state_epoch = state_epoch
         self.leader_epoch = leader_epoch
         self.limits = limits
+        self.expired_records = 0
+        """Number of records whose lock has expired."""
         self._runs: OffsetRuns[Delivery] = OffsetRuns(start_offset)
         self._writes = 0
         for batch in batches:
@@ -251,6 +253,7 @@ class SharePartition:
             for run in expired
         ]
         for run in expired:
+            self.expired_records += run.end - run.first
             self._runs.change(run.first, run.end, lambda one: Delivery(self._state_after(one), one.delivery_count))
         self._writes += 1
         self._pass_complete()

@@ -5,8 +5,8 @@
         for group in await admin.groups.list():
             print(group.group_id, group.state)
 
-Its operations are grouped in seven attributes: `topics`, `partitions`, `configs`, `groups`, `nodes`, `transactions` and
-`access`. May import everything below kraft.client, never kraft.broker.
+Its operations are grouped in eight attributes: `topics`, `partitions`, `configs`, `groups`, `share_groups`, `nodes`,
+`transactions` and `access`. May import everything below kraft.client, never kraft.broker.
 """
 
 from kraft.client.admin.access import Acl, AclResource, Quota, ScramUser
@@ -41,6 +41,7 @@ from kraft.client.admin.values import (
     QuorumReplica,
     Reassignment,
     ResourceType,
+    ShareOffset,
     TopicDescription,
 )
 from kraft.client.core.records import CommittedOffset
@@ -83,6 +84,7 @@ __all__ = [
     "Reassignment",
     "ResourceType",
     "ScramUser",
+    "ShareOffset",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",

@@ -13,6 +13,7 @@ from kraft.client.admin.groups import Groups
 from kraft.client.admin.nodes import Nodes
 from kraft.client.admin.partitions import Partitions
 from kraft.client.admin.routing import Router
+from kraft.client.admin.share_groups import ShareGroups
 from kraft.client.admin.topics import Topics
 from kraft.client.admin.transactions import Transactions
 from kraft.client.cluster import REQUEST_TIMEOUT_MS, Cluster, parse_bootstrap
@@ -37,6 +38,7 @@ class Admin:
     partitions: Partitions
     configs: Configs
     groups: Groups
+    share_groups: ShareGroups
     nodes: Nodes
     transactions: Transactions
     access: Access
@@ -80,6 +82,7 @@ class Admin:
             self.partitions = Partitions(router)
             self.configs = Configs(router)
             self.groups = Groups(router)
+            self.share_groups = ShareGroups(router)
             self.nodes = Nodes(router)
             self.transactions = Transactions(router)
             self.access = Access(router)
@@ -94,4 +97,4 @@ class Admin:
 
     def _close_families(self) -> None:
         self.topics = self.partitions = self.configs = self.groups = self.nodes = not_open("Admin")
-        self.transactions = self.access = not_open("Admin")
+        self.share_groups = self.transactions = self.access = not_open("Admin")

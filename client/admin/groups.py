@@ -7,6 +7,7 @@ DeleteGroupsRequest, LeaveGroupRequest, Kafka's KafkaAdminClient.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kraft.client.admin.routing import Router, by_topic, require_success
@@ -18,9 +19,12 @@ from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
-CLASSIC, CONSUMER = "Classic", "Consumer"
-DESCRIBED_TYPES = frozenset({CLASSIC, CONSUMER})
+CLASSIC, CONSUMER, SHARE = "Classic", "Consumer", "Share"
+DESCRIBED_TYPES = frozenset({CLASSIC, CONSUMER, SHARE})
 """Types of groups that `Groups.describe` can describe."""
+_DESCRIBE = MappingProxyType(
+    {CONSUMER: ApiKey.CONSUMER_GROUP_DESCRIBE, SHARE: ApiKey.SHARE_GROUP_DESCRIBE},
+)
 FIRST_WITH_STATES, FIRST_WITH_TYPES = 4, 5
 """First versions of ListGroups that have these filters."""
 DEAD = "Dead"
@@ -56,18 +60,21 @@ class Groups:
 
     async def describe(self, group_id: str) -> GroupDescription:
         """Return a group with its members and their partitions. Raise KafkaError: GROUP_ID_NOT_FOUND if the group does
-        not exist, UNSUPPORTED_VERSION if it is of a type that this client cannot describe, such as a share group."""
+        not exist, UNSUPPORTED_VERSION if it is of a type that this client cannot describe, such as a streams group."""
         try:
-            described = await self._describe_new(group_id) or await self._describe_classic(group_id)
+            described = await self._describe_new(group_id, CONSUMER) or await self._describe_classic(group_id)
             if described.state == DEAD:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no {_named(group_id)}")
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no {named_group(group_id)}")
         except KafkaError as problem:
             if problem.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             kind = await self._type_of(group_id)
-            if kind is None or kind in DESCRIBED_TYPES:
+            if kind is None or kind in (CLASSIC, CONSUMER):
                 raise
-            text = f"{_named(group_id)} is a {kind.lower()} group, which this client cannot describe"
+            shares = await self._describe_new(group_id, SHARE) if kind == SHARE else None
+            if shares is not None:
+                return shares
+            text = f"{named_group(group_id)} is a {kind.lower()} group, which this client cannot describe"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text) from None
         return described
 
@@ -79,6 +86,22 @@ class Groups:
         require_success(answer, f"the groups of broker {broker}")
         return next((_read_listing(told, broker).type for told in answer.groups if told.group_id == group_id), None)
 
+    async def is_share(self, group_id: str) -> bool:
+        """Return whether this is a share group. Its offsets are not committed by members; see `admin.share_groups`."""
+        try:
+            broker, answer = await self._router.ask_coordinator(
+                group_id,
+                ApiKey.LIST_GROUPS,
+                lambda told: told.error_code,
+                version_min=FIRST_WITH_TYPES,
+                states_filter=(),
+                types_filter=(SHARE,),
+            )
+        except VersionMismatch:
+            return False
+        require_success(answer, f"the groups of broker {broker}")
+        return any(told.group_id == group_id for told in answer.groups)
+
     async def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Return all committed offsets of a group; empty for a group that has none or does not exist."""
         group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
@@ -89,7 +112,7 @@ class Groups:
             groups=(group,),
             require_stable=False,
         )
-        require_success(answer.groups[0], _named(group_id))
+        require_success(answer.groups[0], named_group(group_id))
         return {
             (str(topic.name), int(part.partition_index)): CommittedOffset(
                 int(part.committed_offset), int(part.committed_leader_epoch), part.metadata or ""
@@ -128,7 +151,7 @@ class Groups:
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.OFFSET_DELETE, lambda told: told.error_code, group_id=group_id, topics=topics
         )
-        require_success(answer, _named(group_id))
+        require_success(answer, named_group(group_id))
         _require_all(answer, group_id)
 
     async def delete(self, group_id: str) -> None:
@@ -136,7 +159,7 @@ class Groups:
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.DELETE_GROUPS, lambda told: told.results[0].error_code, groups_names=(group_id,)
         )
-        require_success(answer.results[0], _named(group_id))
+        require_success(answer.results[0], named_group(group_id))
 
     async def remove_members(self, group_id: str, members: Iterable[GroupMember]) -> None:
         """Remove members from a group, so that their partitions are assigned to the remaining members."""
@@ -151,17 +174,17 @@ class Groups:
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.LEAVE_GROUP, lambda told: told.error_code, group_id=group_id, members=rows
         )
-        require_success(answer, _named(group_id))
+        require_success(answer, named_group(group_id))
         for told in answer.members:
-            require_success(told, f"member {told.group_instance_id or told.member_id} of {_named(group_id)}")
+            require_success(told, f"member {told.group_instance_id or told.member_id} of {named_group(group_id)}")
 
-    async def _describe_new(self, group_id: str) -> GroupDescription | None:
-        """Return the description of a group that uses the consumer group protocol of KIP-848; None for any other
-        group."""
+    async def _describe_new(self, group_id: str, kind: str) -> GroupDescription | None:
+        """Return the description of a consumer group (KIP-848) or a share group (KIP-932); None if the group is of
+        another kind."""
         try:
             coordinator, answer = await self._router.ask_coordinator(
                 group_id,
-                ApiKey.CONSUMER_GROUP_DESCRIBE,
+                _DESCRIBE[kind],
                 lambda told: told.groups[0].error_code,
                 group_ids=(group_id,),
             )
@@ -170,29 +193,15 @@ class Groups:
         told = answer.groups[0]
         if ErrorCode.of(int(told.error_code)) in _NOT_NEW_PROTOCOL:
             return None
-        require_success(told, _named(group_id))
-        members = tuple(
-            GroupMember(
-                str(member.member_id),
-                member.instance_id,
-                str(member.client_id),
-                str(member.client_host),
-                _partitions(member.assignment),
-                member.rack_id,
-                int(member.member_epoch),
-                _partitions(member.target_assignment),
-                tuple(sorted(map(str, member.subscribed_topic_names))),
-            )
-            for member in told.members
-        )
+        require_success(told, named_group(group_id))
         return GroupDescription(
             group_id,
             str(told.group_state),
-            CONSUMER,
-            "consumer",
+            kind,
+            kind.lower(),
             str(told.assignor_name),
             coordinator,
-            members,
+            tuple(_read_new(member, is_consumer=kind == CONSUMER) for member in told.members),
             int(told.group_epoch),
             int(told.assignment_epoch),
         )
@@ -202,7 +211,7 @@ class Groups:
             group_id, ApiKey.DESCRIBE_GROUPS, lambda told: told.groups[0].error_code, groups=(group_id,)
         )
         told = answer.groups[0]
-        require_success(told, _named(group_id))
+        require_success(told, named_group(group_id))
         is_consumer = told.protocol_type == "consumer"
         members = tuple(
             _read_classic(member, is_consumer)
@@ -219,7 +228,8 @@ class Groups:
         )
 
 
-def _named(group_id: str) -> str:
+def named_group(group_id: str) -> str:
+    """Return the group as error messages name it."""
     return f"group {group_id or repr(group_id)}"
 
 
@@ -242,6 +252,20 @@ def _partitions(told: Any) -> tuple[TopicPartition, ...]:
     """Return the partitions of an assignment of the consumer protocol."""
     return tuple(
         sorted((str(topic.topic_name), int(index)) for topic in told.topic_partitions for index in topic.partitions)
+    )
+
+
+def _read_new(member: Any, *, is_consumer: bool) -> GroupMember:
+    return GroupMember(
+        str(member.member_id),
+        member.instance_id if is_consumer else None,
+        str(member.client_id),
+        str(member.client_host),
+        _partitions(member.assignment),
+        member.rack_id,
+        int(member.member_epoch),
+        _partitions(member.target_assignment) if is_consumer else None,
+        tuple(sorted(map(str, member.subscribed_topic_names))),
     )
 
 
@@ -284,4 +308,4 @@ def _first_error(answer: Any) -> int:
 def _require_all(answer: Any, group_id: str) -> None:
     for topic in answer.topics:
         for part in topic.partitions:
-            require_success(part, f"{_named(group_id)}, {topic.name}-{int(part.partition_index)}")
+            require_success(part, f"{named_group(group_id)}, {topic.name}-{int(part.partition_index)}")

@@ -16,6 +16,8 @@ from kraft.client.core.records import TopicPartition
 
 if TYPE_CHECKING:
     from kraft.client.admin.admin import Admin
+    from kraft.client.admin.groups import Groups
+    from kraft.client.admin.share_groups import ShareGroups
 
 
 class ResetTo(Enum):
@@ -50,7 +52,7 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReset:
-    """One partition of a plan. `before` is None if the group has no committed offset. `is_clamped` is true if the
+    """One partition of a plan. `before` is None if the group has no offset. `is_clamped` is true if the
     rule's offset is outside of the log; `after` is then the nearest offset in the log."""
 
     topic: str
@@ -96,7 +98,7 @@ async def plan_reset(
 ) -> tuple[PlannedReset, ...]:
     """Return the plan of a reset, in order of partition, without changing anything. `bounds` has the bounds of the
     partitions if they were requested already."""
-    committed = await admin.groups.offsets(group_id)
+    committed = await (await offsets_of(admin, group_id)).offsets(group_id)
     if bounds is None:
         bounds = await find_bounds(admin, rules)
     plan = []
@@ -109,10 +111,16 @@ async def plan_reset(
 
 
 async def carry_out(admin: Admin, group_id: str, plan: Iterable[PlannedReset]) -> None:
-    """Commit the offsets of a plan. Raise KafkaError if the group has members."""
+    """Commit the offsets of a plan, or set the start offsets of a share group. Raise KafkaError if the group has
+    members."""
     offsets = {(one.topic, one.partition): one.after for one in plan if one.is_change}
     if offsets:
-        await admin.groups.alter_offsets(group_id, offsets)
+        await (await offsets_of(admin, group_id)).alter_offsets(group_id, offsets)
+
+
+async def offsets_of(admin: Admin, group_id: str) -> Groups | ShareGroups:
+    """Return the operations on the offsets of this group: those of a share group are not committed ones."""
+    return admin.share_groups if await admin.groups.is_share(group_id) else admin.groups
 
 
 async def find_bounds(admin: Admin, rules: Mapping[TopicPartition, ResetRule]) -> dict[TopicPartition, OffsetBounds]:

@@ -318,8 +318,9 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member and its assigned partitions. In a classic group, `epoch` is None, and so is `target`, the assignment
-    after the current rebalance. `subscribed` is None if the member's protocol does not report it."""
+    """A member and its assigned partitions. In a classic group, `epoch` is None. `target` is the assignment after the
+    current rebalance; only consumer groups have it. `subscribed` is None if the member's protocol does not report
+    it."""
 
     member_id: str
     instance_id: str | None
@@ -346,6 +347,16 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
     epoch: int | None = None
     assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """The progress of a share group in one partition. `offset` is the first offset that is not complete; None if the
+    group has not begun to read. `lag` is the number of records from there on that are not complete; None if it is not
+    known."""
+
+    offset: int | None
+    lag: int | None
 
 
 @dataclass(frozen=True, slots=True)

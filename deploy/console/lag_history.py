@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from kraft.client.admin import Admin
-from kraft.client.admin.group_lag import find_lags, total_lag
+from kraft.client.admin.group_lag import find_progress, total_lag
 from kraft.client.core.records import KafkaError
 from kraft.deploy.console.snapshot import ClusterSnapshot
 
@@ -45,7 +45,7 @@ class LagHistory:
             del self._samples[gone]
         for group_id in wanted:
             try:
-                total = total_lag(await find_lags(admin, await admin.groups.describe(group_id)))
+                total = total_lag(await find_progress(admin, await admin.groups.describe(group_id)))
             except KafkaError:
                 continue
             if total is not None:

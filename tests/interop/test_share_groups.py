@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 
 from tests.interop.test_kafkas_tools import SCRIPT, rows, tool
+from tests.stages.kraft_command import Command
 from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
@@ -106,3 +110,35 @@ def test_kafkas_share_groups_tool_shows_and_changes_a_group(cluster: LocalCluste
         cluster, "ShareGroupCommand", "--delete", "--group", "shown"
     )
     assert "shown" not in tool(cluster, "ShareGroupCommand", "--list").split()
+
+
+def test_our_tool_and_kafkas_tool_see_the_same_share_group(cluster: LocalCluster, tmp_path: Path) -> None:
+    begin(cluster, "seen")
+    write(cluster, "seen", 0, RECORDS)
+    consumed(consumer(cluster, "seen", RECORDS // 2))
+    command = Command(tmp_path)
+
+    def ours(*words: str) -> Any:
+        return json.loads(command.run("groups", *words, "--json", "--bootstrap-server", cluster.bootstrap))
+
+    def progress() -> dict[str, tuple[str, str]]:
+        return {row["PARTITION"]: (row["START-OFFSET"], row["LAG"]) for row in rows(describe(cluster, "seen"))}
+
+    def our_progress() -> dict[str, tuple[str, str]]:
+        found = ours("describe", "seen")["partitions"]
+        return {str(one["partition"]): (_shown(one["start_offset"]), _shown(one["lag"])) for one in found}
+
+    listed = {one["group"]: (one["type"], one["state"]) for one in ours("list", "--type", "share")}
+    assert listed["seen"] == ("Share", "Empty")
+    assert progress() == our_progress()
+    reset = ours("reset-offsets", "seen", "--topic", "seen", "--to-earliest", "--execute")
+    assert reset["executed"]
+    assert sum(int(start) for start, _ in progress().values()) == 0
+    assert progress() == our_progress()
+    ours("delete-offsets", "seen", "--topic", "seen")
+    ours("delete", "seen")
+    assert "seen" not in tool(cluster, "ShareGroupCommand", "--list").split()
+
+
+def _shown(number: int | None) -> str:
+    return "-" if number is None else str(number)

@@ -1,7 +1,8 @@
 """What the handlers of consumer groups and of share groups have in common: both protocols have a heartbeat that carries
 the assignment, and a description with the members' assignments.
 
-A heartbeat needs READ on the group, and DESCRIBE on each topic that it subscribes to by name. A description needs
+A heartbeat needs READ on the group, and DESCRIBE on each topic that it subscribes to by name. An expression matches
+only topics on which the client has DESCRIBE. A description needs
 DESCRIBE on the group, and on each topic that it names: otherwise the client would learn the names of topics that it may
 not see.
 Source: KIP-848, KIP-932, Kafka's ModernGroup.

@@ -9,6 +9,7 @@ Source: ConsumerGroupHeartbeatRequest 0 to 1, ConsumerGroupDescribeRequest 0 to 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from kraft.broker.consumer_group.requests import (
     DescribedConsumer,
     Partitions,
 )
+from kraft.broker.serving.gates import Operation
 from kraft.broker.serving.request_versions import part, read
 from kraft.broker.serving.session import Session
 from kraft.image.image import GROUP_FEATURE
@@ -71,6 +73,7 @@ def handle_consumer_group_heartbeat(context: HandlerContext, request: Request, s
         subscribed_regex=message.subscribed_topic_regex,
         server_assignor=message.server_assignor,
         owned=None if message.topic_partitions is None else _owned(message.topic_partitions),
+        may_describe=partial(context.gates.authorize_topic, session, Operation.DESCRIBE),
     )
     submit_heartbeat(CONSUMER, context, request, session, beat)
 

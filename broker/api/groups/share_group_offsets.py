@@ -49,6 +49,7 @@ DESCRIBE, ALTER, DELETE = (
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 )
 NO_LAG = -1
+NOTHING_TO_DELETE = "There is no offset information to delete."
 
 Place = tuple[UUID, int]
 
@@ -214,7 +215,10 @@ def handle_alter_share_group_offsets(context: HandlerContext, request: Request, 
     def altered(found: dict[Place, ErrorCode]) -> None:
         errors.update((names[place], error) for place, error in found.items())
         done = tuple(place for place, error in found.items() if error is ErrorCode.NONE)
-        context.groups.submit(ShareInitializedRequest(group, done), lambda _: reply())
+        context.groups.submit(ShareInitializedRequest(group, done), written)
+
+    def written(last: SharePreparedReply) -> None:
+        reply(last.error, last.message)
 
     def prepared(answered: SharePreparedReply) -> None:
         if answered.error is not ErrorCode.NONE:
@@ -267,6 +271,7 @@ def handle_delete_share_group_offsets(context: HandlerContext, request: Request,
     message = read(request)
     group = message.group_id
     errors: dict[str, ErrorCode] = {}
+    texts: dict[str, str] = {}
     topic_ids: dict[UUID, str] = {}
     for topic in message.topics:
         known = context.image.topics.get(topic.topic_name)
@@ -278,20 +283,27 @@ def handle_delete_share_group_offsets(context: HandlerContext, request: Request,
             topic_ids[known.topic_id] = topic.topic_name
 
     def reply(error: ErrorCode = ErrorCode.NONE, text: str | None = None) -> None:
-        context.finish(request, lambda: answer(request, _deleted(context, message, errors, error, text)))
+        context.finish(request, lambda: answer(request, _deleted(context, message, errors, texts, error, text)))
 
     def deleted(found: dict[Place, ErrorCode]) -> None:
         for (topic_id, _), error in found.items():
             if error is not ErrorCode.NONE:
                 errors[topic_ids[topic_id]] = error
         done = frozenset(topic_id for topic_id, name in topic_ids.items() if name not in errors)
-        context.groups.submit(StatesDeletedRequest(group, done), lambda _: reply())
+        context.groups.submit(StatesDeletedRequest(group, done), written)
+
+    def written(last: SharePreparedReply) -> None:
+        reply(last.error, last.message)
 
     def prepared(answered: SharePreparedReply) -> None:
         if answered.error is not ErrorCode.NONE:
             reply(answered.error, answered.message)
-        elif not answered.partitions:
-            deleted({})
+            return
+        known = {topic_id for topic_id, _ in answered.partitions}
+        for name in (name for topic_id, name in topic_ids.items() if topic_id not in known):
+            errors[name], texts[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOTHING_TO_DELETE
+        if not known:
+            reply()
         else:
             states = {place: DeleteStateRequest(ShareKey(group, *place)) for place in answered.partitions}
             ask_all(dict(states), context.ask_share_coordinator, deleted)
@@ -306,7 +318,12 @@ def handle_delete_share_group_offsets(context: HandlerContext, request: Request,
 
 
 def _deleted(
-    context: HandlerContext, message: Any, errors: dict[str, ErrorCode], error: ErrorCode, text: str | None
+    context: HandlerContext,
+    message: Any,
+    errors: dict[str, ErrorCode],
+    texts: dict[str, str],
+    error: ErrorCode,
+    text: str | None,
 ) -> Any:
     if error is not ErrorCode.NONE:
         return respond(DELETE, error_code=error, error_message=text)
@@ -319,6 +336,7 @@ def _deleted(
                 topic_name=topic.topic_name,
                 topic_id=None if known is None else known.topic_id,
                 error_code=errors.get(topic.topic_name, ErrorCode.NONE),
+                error_message=texts.get(topic.topic_name),
             )
         )
     return respond(DELETE, responses=responses)

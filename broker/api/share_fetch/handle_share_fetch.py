@@ -76,9 +76,11 @@ def handle_share_fetch(context: HandlerContext, request: Request, session: Sessi
 
 def _limits(context: HandlerContext, message: Any) -> ShareFetchLimits:
     max_wait_ms = int(message.max_wait.total_seconds() * MS_PER_SECOND)
+    bytes_max = min(message.max_bytes, context.config.integer("fetch.max.bytes"))
     return ShareFetchLimits(
         max_wait_ms,
-        min(message.max_bytes, context.config.integer("fetch.max.bytes")),
+        min(message.min_bytes, bytes_max),
+        bytes_max,
         message.max_records,
         message.batch_size,
         message.share_acquire_mode == STRICT_MODE,
@@ -99,8 +101,11 @@ def _session(
     context: HandlerContext, request: Request, member: ShareMember, message: Any, wanted: Acknowledgements
 ) -> ShareSession | ErrorCode:
     """Return the session of the request, with the partitions that the request adds and forgets. A first request has no
-    acknowledgements, because the member holds nothing yet."""
+    acknowledgements, because the member holds nothing yet. A long request may be handled after its connection has
+    ended; it opens no session, because nothing would close that one."""
     sessions, epoch = context.shares.sessions, message.share_session_epoch
+    if request.connection.is_closed:
+        return ErrorCode.SHARE_SESSION_NOT_FOUND
     if epoch == INITIAL_EPOCH:
         if wanted:
             return ErrorCode.INVALID_REQUEST

@@ -4,8 +4,10 @@ It loads the persisted state, writes each change to the share coordinator, and l
 partition, and wakes the parked requests when there may be something to acquire.
 
 Invariants: there is at most one write in flight, so changes are persisted in their order. A member is answered after
-its change is persisted. When the leadership ends, or another leader has fenced this one, everything that waits is
-rejected, and the state is forgotten.
+its change is persisted. A change that is in effect already, such as the expiry of locks, is written again until it is
+persisted; its order does not matter then, because the share coordinator keeps the higher delivery count of a record.
+When the leadership ends, or another leader has fenced this one, everything that waits is rejected, and the state is
+forgotten.
 Source: KIP-932, Kafka's SharePartition and SharePartitionManager.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
@@ -28,6 +30,7 @@ from kraft.seam import DiskError
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kraft.broker.api.share_fetch.share_meters import ShareCounts
     from kraft.broker.coordinator.share_group_settings import ShareGroupSettings
     from kraft.broker.coordinator.share_persister import SharePersister
     from kraft.broker.partition.partition import Partition
@@ -47,6 +50,19 @@ FENCED = frozenset(
     }
 )
 """Errors of a write after which the state must be read again."""
+
+REPEAT_MS_FIRST, REPEAT_MS_MAX = 1_000, 30_000
+"""Backoff before a write is repeated, which `SharePersister` has tried for its whole time."""
+NS_PER_MS = 1e6
+
+
+class QueuedWrite(NamedTuple):
+    """A write that waits for its turn. If it fails, the changes of a write `in_effect` stay, and it is repeated; those
+    of another write are dropped."""
+
+    write: StateWrite
+    on_acknowledged: OnAcknowledged | None = None
+    in_effect: bool = False
 
 
 class WaitingShareFetch(Protocol):
@@ -76,6 +92,7 @@ class LedSharePartition(Parked):
         loop: Loop,
         persister: SharePersister,
         settings_of: Callable[[str], ShareGroupSettings],
+        counts: ShareCounts,
         closed: Callable[[LedSharePartition], None],
     ) -> None:
         self.bucket = -1
@@ -90,8 +107,14 @@ class LedSharePartition(Parked):
         self._loop = loop
         self._persister = persister
         self._settings_of = settings_of
+        self._counts = counts
+        self._began_ns = loop.clock.monotonic_ns()
         self._closed = closed
-        self._writes: deque[tuple[StateWrite, OnAcknowledged | None]] = deque()
+        self._writes: deque[QueuedWrite] = deque()
+        self._failed: list[QueuedWrite] = []
+        """Writes to repeat."""
+        self._repetition = WriteRepetition(self)
+        self._failures = 0
         self._lock_ms = -1
         self._is_idle = False
         """Whether the share partition closes once its changes are persisted, because the group has no session."""
@@ -101,6 +124,21 @@ class LedSharePartition(Parked):
     def settings(self) -> ShareGroupSettings:
         """The newest settings of the group."""
         return self._settings_of(self.key.group)
+
+    @property
+    def records_in_flight(self) -> int:
+        """Number of records between the first that is not complete and the last that was acquired."""
+        return 0 if self.state is None else self.state.end_offset - self.state.start_offset
+
+    @property
+    def batches_in_flight(self) -> int:
+        """Number of runs of these records that have the same delivery state."""
+        return 0 if self.state is None else len(self.state.runs)
+
+    @property
+    def expired_records(self) -> int:
+        """Number of records whose lock has expired since this broker leads the partition."""
+        return 0 if self.state is None else self.state.expired_records
 
     # loading and closing
 
@@ -146,12 +184,13 @@ class LedSharePartition(Parked):
                 limits=self.settings.limits,
             )
             self._begin(state)
-            self._persist(state.write_start(), None)
+            self._persist(QueuedWrite(state.write_start(), in_effect=True))
         self._loop.request_pass()
 
     def _begin(self, state: SharePartition) -> None:
         self.state = state
         self.stage = ShareStage.ACTIVE
+        self._counts.load_ms.update((self._loop.clock.monotonic_ns() - self._began_ns) / NS_PER_MS)
         self.wake_parked()
 
     def close(self, error: ErrorCode) -> None:
@@ -161,12 +200,14 @@ class LedSharePartition(Parked):
         self.stage, self.load_error = ShareStage.CLOSED, error
         self.state = None
         self._loop.deadlines.remove(self)
+        self._loop.deadlines.remove(self._repetition)
         self.partition.watchers.pop(self, None)
         self._closed(self)
         writes, self._writes = self._writes, deque()
-        for _, on_acknowledged in writes:
-            if on_acknowledged is not None:
-                on_acknowledged(error)
+        self._failed.clear()
+        for one in writes:
+            if one.on_acknowledged is not None:
+                one.on_acknowledged(error)
         self.wake_parked()
 
     # members
@@ -183,14 +224,14 @@ class LedSharePartition(Parked):
         if write is None:
             on_acknowledged(error)
         else:
-            self._persist(write, on_acknowledged)
+            self._persist(QueuedWrite(write, on_acknowledged))
         self.changed()
 
     def release(self, member: str) -> None:
         """Release the records that a member holds, because its session has ended."""
         write = None if self.state is None else self.state.release_member(member)
         if write is not None:
-            self._persist(write, None)
+            self._persist(QueuedWrite(write))
             self.changed()
 
     def use(self) -> None:
@@ -204,7 +245,7 @@ class LedSharePartition(Parked):
         self._close_if_idle()
 
     def _close_if_idle(self) -> None:
-        if self._is_idle and not self._writes:
+        if self._is_idle and not self._writes and not self._failed:
             self.close(ErrorCode.NONE)
 
     def take_limits(self) -> None:
@@ -216,14 +257,15 @@ class LedSharePartition(Parked):
 
     # persistence
 
-    def _persist(self, write: StateWrite, on_acknowledged: OnAcknowledged | None) -> None:
-        self._writes.append((write, on_acknowledged))
-        if len(self._writes) == 1:
+    def _persist(self, *writes: QueuedWrite) -> None:
+        is_idle = not self._writes
+        self._writes += writes
+        if is_idle:
             self._write_next()
 
     def _write_next(self) -> None:
         assert self.state is not None
-        write = self.state.sent_write(self._writes[0][0])
+        write = self.state.sent_write(self._writes[0].write)
         request = WriteStateRequest(
             self.key,
             write.state_epoch,
@@ -240,19 +282,35 @@ class LedSharePartition(Parked):
         if reply.error in FENCED:
             self.close(reply.error)
             return
-        write, on_acknowledged = self._writes.popleft()
+        done = self._writes.popleft()
         if reply.error is ErrorCode.NONE:
-            self.state.write_stored(write.number)
+            self.state.write_stored(done.write.number)
+            self._failures = 0
         else:
             log.warning("share state was not persisted", key=self.key.coordinator_key, error=reply.error.name)
-            self.state.write_failed(write.number)
+            self.state.write_failed(done.write.number)
+            if done.in_effect:
+                self._repeat_later(done)
         if self._writes:
             self._write_next()
-        if on_acknowledged is not None:
-            on_acknowledged(reply.error)
+        if done.on_acknowledged is not None:
+            done.on_acknowledged(reply.error)
         self.changed()
         self.wake_parked()
         self._close_if_idle()
+
+    def _repeat_later(self, failed: QueuedWrite) -> None:
+        self._failed.append(failed)
+        if self._repetition.bucket < 0:
+            backoff_ms = min(REPEAT_MS_FIRST << min(self._failures, 10), REPEAT_MS_MAX)
+            self._failures += 1
+            self._loop.deadlines.add(self._repetition, self._loop.clock.monotonic_ms() + backoff_ms)
+
+    def repeat_writes(self) -> None:
+        """Send the writes again that have failed."""
+        failed, self._failed = self._failed, []
+        self._persist(*failed)
+        self._loop.request_pass()
 
     # locks
 
@@ -269,7 +327,7 @@ class LedSharePartition(Parked):
         """Release the records whose lock has expired."""
         write = None if self.state is None else self.state.expire_locks(self._loop.clock.monotonic_ms())
         if write is not None:
-            self._persist(write, None)
+            self._persist(QueuedWrite(write, in_effect=True))
             self.wake_parked()
             self._loop.request_pass()
         self.changed()
@@ -291,3 +349,16 @@ class LedSharePartition(Parked):
         """Check the parked requests again at the end of this pass."""
         for request in self.parked:
             request.wake()
+
+
+class WriteRepetition(Parked):
+    """The time at which the failed writes of a share partition are repeated."""
+
+    __slots__ = ("_share",)
+
+    def __init__(self, share: LedSharePartition) -> None:
+        self.bucket = -1
+        self._share = share
+
+    def expire(self) -> None:
+        self._share.repeat_writes()

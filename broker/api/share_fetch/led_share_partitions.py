@@ -6,10 +6,11 @@ SharePartitionManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition
+from kraft.broker.api.share_fetch.share_meters import ShareCounts
 from kraft.broker.api.share_fetch.share_sessions import ShareMember, ShareSessionCache, TopicIdPartition
 from kraft.broker.share_coordinator.records import ShareKey
 from kraft.wire.error_codes import ErrorCode
@@ -36,6 +37,7 @@ class LedSharePartitions:
     ) -> None:
         """Requests in `woken` are checked at the end of the pass."""
         self.sessions = ShareSessionCache(sessions_max)
+        self.counts = ShareCounts()
         self.settings_of = settings_of
         self.woken = woken
         self._loop = loop
@@ -44,6 +46,11 @@ class LedSharePartitions:
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        """Yield all share partitions; others may come and go meanwhile."""
+        for partitions in list(self._by_group.values()):
+            yield from list(partitions.values())
 
     def find(self, group: str, partition: TopicIdPartition) -> LedSharePartition | None:
         """Return a share partition that is loaded or being loaded."""
@@ -63,6 +70,7 @@ class LedSharePartitions:
             loop=self._loop,
             persister=self._persister,
             settings_of=self.settings_of,
+            counts=self.counts,
             closed=self._closed,
         )
         self._by_group.setdefault(group, {})[partition.topic_id, partition.index] = share
@@ -92,4 +100,5 @@ class LedSharePartitions:
     def connection_closed(self, number: int) -> None:
         """Close the share sessions that this connection opened."""
         for member in self.sessions.of_connection(number):
+            self.counts.evicted_sessions += 1
             self.close_session(member)

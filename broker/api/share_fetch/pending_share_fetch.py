@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition, ShareStage
 from kraft.broker.api.share_fetch.share_acknowledgements import AcknowledgeErrors, partition_error
-from kraft.broker.api.share_fetch.share_reading import AcquireLimits, Acquisition, acquire
+from kraft.broker.api.share_fetch.share_meters import topic_meters
+from kraft.broker.api.share_fetch.share_reading import AcquireLimits, Acquisition, acquirable_bytes, acquire
 from kraft.broker.api.share_fetch.share_sessions import ShareSession, TopicIdPartition
 from kraft.broker.serving.gates import QuotaKind
 from kraft.broker.serving.leader_hints import current_leader, endpoints_of
@@ -49,9 +50,11 @@ group has not initialized the share partition yet) the partition has no records,
 
 
 class ShareFetchLimits(NamedTuple):
-    """The limits in a ShareFetch. `max_wait_ms` is 0 for a request that only acknowledges."""
+    """The limits in a ShareFetch. `max_wait_ms` is 0 for a request that only acknowledges. A request is answered before
+    `max_wait_ms` have passed when `bytes_min` can be acquired."""
 
     max_wait_ms: int
+    bytes_min: int
     bytes_max: int
     records_max: int
     batch_records: int
@@ -101,6 +104,8 @@ class ShareFetchOperation(Parked):
         """Answer now, or park the request. If the session has ended meanwhile, nobody would give back what the request
         acquires, or end it with its connection."""
         self.kept.end_parked()
+        for meters in topic_meters(self.context.find, self.kept.partitions):
+            meters.share_fetches.count += 1
         if self.kept.is_open:
             self._try()
         else:
@@ -119,6 +124,7 @@ class ShareFetchOperation(Parked):
         """Answer without records, unless there are some now, because the maximum wait has passed."""
         self.bucket = -1
         self.is_final = True
+        self.context.shares.counts.expired_fetches += 1
         self.check_again()
 
     def answer_empty(self) -> None:
@@ -135,6 +141,9 @@ class ShareFetchOperation(Parked):
 
     def _try(self) -> None:
         try:
+            if not self.is_final and self._lacks_bytes():
+                self._park()
+                return
             found, is_waiting = self._acquire_all()
         except ColdRead as cold:
             self.warms += 1
@@ -144,7 +153,7 @@ class ShareFetchOperation(Parked):
                 self.kept.parked = self
                 self.context.answer_later(self.request, self._warm, cold)
             return
-        if found or self.is_final or not (is_waiting or self.kept.partitions):
+        if found or self.is_final or not (is_waiting or self.kept.partitions) or self._needs_no_bytes():
             self._finish(found)
         else:
             self._park()
@@ -165,6 +174,28 @@ class ShareFetchOperation(Parked):
             loop.deadlines.add(self, loop.clock.monotonic_ms() + self.limits.max_wait_ms)
 
     # reading
+
+    def _lacks_bytes(self) -> bool:
+        """Return whether fewer bytes than the request wants can be acquired, so that it waits for more. A partition
+        with an error ends the wait."""
+        wanted = self.limits.bytes_min
+        if wanted <= 1 or not self.kept.partitions:
+            return False
+        size = 0
+        for partition in self.kept.in_turn():
+            share = self._share_of(partition)
+            if isinstance(share, LedSharePartition):
+                share.parked[self] = None
+                size += acquirable_bytes(share, self.limits.bytes_max)
+            if size >= wanted or (isinstance(share, ErrorCode) and share is not ErrorCode.NONE):
+                return False
+        return True
+
+    def _needs_no_bytes(self) -> bool:
+        """Return whether the request is content with nothing. As in Kafka, it waits until a share partition is
+        loaded."""
+        is_loaded = any(share.stage is ShareStage.ACTIVE for share in self.waited.values())
+        return self.limits.bytes_min <= 0 and is_loaded
 
     def _acquire_all(self) -> tuple[dict[TopicIdPartition, Acquisition], bool]:
         """Acquire records of the session's partitions, up to the limits. Return what was found, and whether a share
@@ -193,26 +224,32 @@ class ShareFetchOperation(Parked):
     def _acquire_one(self, partition: TopicIdPartition, bytes_left: int, records_left: int) -> Acquisition | None:
         """Acquire records of one partition. Return None if there are none yet, and this request is woken when there may
         be some."""
-        context = self.context
-        error = partition_error(context, self.session, *partition)
-        if error is not ErrorCode.NONE:
-            return Acquisition(error)
-        share = self.waited.get(partition)
-        if share is not None and share.stage is ShareStage.CLOSED:
-            load_error = LOAD_ERRORS.get(share.load_error)
-            return None if load_error is None else Acquisition(load_error)
-        replica = context.find(*partition)
-        assert replica is not None
-        share = self.waited[partition] = context.shares.find_or_load(self.kept.member.group, replica)
+        share = self._share_of(partition)
+        if isinstance(share, ErrorCode):
+            return None if share is ErrorCode.NONE else Acquisition(share)
         if share.stage is ShareStage.ACTIVE:
             limits = AcquireLimits(
                 max(bytes_left, 0), records_left, self.limits.batch_records, is_strict=self.limits.is_strict
             )
-            result = acquire(share, self.kept.member.member, limits, context.loop.clock.monotonic_ms())
+            result = acquire(share, self.kept.member.member, limits, self.context.loop.clock.monotonic_ms())
             if result.error is not ErrorCode.NONE or result.acquired or result.goes_on:
                 return result
         share.parked[self] = None
         return None
+
+    def _share_of(self, partition: TopicIdPartition) -> LedSharePartition | ErrorCode:
+        """Return the share partition, loaded or being loaded, or the error of the partition. NONE means that the
+        partition has no records for this request, because its state cannot be loaded now."""
+        error = partition_error(self.context, self.session, *partition)
+        if error is not ErrorCode.NONE:
+            return error
+        share = self.waited.get(partition)
+        if share is not None and share.stage is ShareStage.CLOSED:
+            return LOAD_ERRORS.get(share.load_error, ErrorCode.NONE)
+        replica = self.context.find(*partition)
+        assert replica is not None
+        share = self.waited[partition] = self.context.shares.find_or_load(self.kept.member.group, replica)
+        return share
 
     # answering
 
@@ -237,6 +274,9 @@ class ShareFetchOperation(Parked):
             if replica is not None:
                 replica.meters.fetches.count += 1
                 replica.meters.bytes_out.count += len(one.records)
+        failed = [partition for partition, one in found.items() if one.error is not ErrorCode.NONE]
+        for meters in topic_meters(self.context.find, failed):
+            meters.failed_share_fetches.count += 1
         group = self.kept.member.group
         lock_ms = self.context.shares.settings_of(group).limits.lock_duration_ms
         answer(

@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from kraft.broker.api.share_fetch.share_meters import topic_meters
 from kraft.broker.api.share_fetch.share_sessions import ShareMember, TopicIdPartition
 from kraft.broker.serving.gates import Operation
 from kraft.broker.share_partition.acknowledging import are_well_formed
@@ -67,8 +68,13 @@ def acknowledge_all(
         errors[partition] = CLIENT_ERRORS.get(error, error)
         missing -= 1
         if not missing:
+            failed = [partition for partition, error in errors.items() if error is not ErrorCode.NONE]
+            for meters in topic_meters(context.find, failed):
+                meters.failed_share_acknowledges.count += 1
             then(errors)
 
+    for meters in topic_meters(context.find, wanted):
+        meters.share_acknowledges.count += 1
     if not wanted:
         then(errors)
     for partition, batches in wanted.items():
@@ -79,6 +85,7 @@ def acknowledge_all(
         elif share is None:
             acknowledged(partition, ErrorCode.INVALID_RECORD_STATE)
         else:
+            context.shares.counts.count_acknowledged(batches)
             share.acknowledge(member.member, batches, partial(acknowledged, partition))
 
 

@@ -69,7 +69,7 @@ def acquire(share: LedSharePartition, member: str, limits: AcquireLimits, now_ms
         return Acquisition()
     share.take_limits()
     is_committed = share.settings.is_read_committed
-    end = log.last_stable_offset if is_committed else share.partition.high_watermark
+    end = _end(share, log)
     for _ in range(READS_MAX):
         offset = state.fetch_offset
         if not state.can_acquire or not log.log_start_offset <= offset < end:
@@ -99,6 +99,29 @@ def acquire(share: LedSharePartition, member: str, limits: AcquireLimits, now_ms
         if state.fetch_offset == offset:
             return Acquisition()
     return Acquisition(goes_on=True)
+
+
+def acquirable_bytes(share: LedSharePartition, bytes_max: int) -> int:
+    """Return how many bytes of the log are from the first available record to the end up to which the group may read,
+    at most `bytes_max`. Records that are not available count too, as in Kafka. A log with a newer segment, or one that
+    cannot be read, counts as `bytes_max`. Raises ColdRead."""
+    log, state = share.partition.log, share.state
+    if log is None or state is None or not state.can_acquire:
+        return 0
+    offset, end = state.fetch_offset, _end(share, log)
+    if not log.log_start_offset <= offset < end:
+        return 0
+    if offset < log.segments[-1].base_offset:
+        return bytes_max
+    try:
+        return min(log.read(offset, bytes_max, end, at_least_one=True).size_bytes, bytes_max)
+    except (StorageCorrupt, WireError):
+        return bytes_max
+
+
+def _end(share: LedSharePartition, log: Log) -> int:
+    """Return the end of the records that the group may read."""
+    return log.last_stable_offset if share.settings.is_read_committed else share.partition.high_watermark
 
 
 class LogRead(NamedTuple):

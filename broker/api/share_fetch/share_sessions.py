@@ -79,6 +79,11 @@ class ShareSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions in all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def open(self, member: ShareMember, connection: int) -> ShareSession | ErrorCode:
         """Open a session, instead of any that the member has."""
         self.close(member)

@@ -220,7 +220,7 @@ class Metrics:
             for tags, value in family.members():
                 yield family.name._replace(tags=tags), value.count if isinstance(value, Histogram) else value
 
-    def value(self, group: str, type: str, name: str, **tags: str) -> float | None:
+    def value(self, group: str, type: str, name: str, /, **tags: str) -> float | None:
         """Return the current value of a meter, counter or gauge, or the count of a histogram; None if no metric has
         this name."""
         family = self._families.get((group, type, name))

@@ -21,6 +21,10 @@ NAMES = MappingProxyType(
         "failed_fetches": "FailedFetchRequestsPerSec",
         "produces": "TotalProduceRequestsPerSec",
         "fetches": "TotalFetchRequestsPerSec",
+        "share_fetches": "TotalShareFetchRequestsPerSec",
+        "failed_share_fetches": "FailedShareFetchRequestsPerSec",
+        "share_acknowledges": "TotalShareAcknowledgementRequestsPerSec",
+        "failed_share_acknowledges": "FailedShareAcknowledgementRequestsPerSec",
         "bytes_rejected": "BytesRejectedPerSec",
         "reassignment_bytes_in": "ReassignmentBytesInPerSec",
         "reassignment_bytes_out": "ReassignmentBytesOutPerSec",
@@ -45,6 +49,10 @@ class TopicMeters:
     failed_fetches: Meter
     produces: Meter
     fetches: Meter
+    share_fetches: Meter
+    failed_share_fetches: Meter
+    share_acknowledges: Meter
+    failed_share_acknowledges: Meter
     bytes_rejected: Meter
     reassignment_bytes_in: Meter
     reassignment_bytes_out: Meter

@@ -9,27 +9,29 @@ import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import ClusterConnection, over_network
+from kraft.deploy.cli.groups.descriptions import json_of, member_table, text_of
 from kraft.deploy.cli.groups.offset_resets import reset_offsets
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
     CommandFailed,
     JsonOption,
-    emphasized,
-    plain,
     plural,
     print_json,
     show,
-    table,
     warn,
 )
 from kraft.deploy.cli.several import NameResult, attempt_each, report_results
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, GroupDescription
-    from kraft.client.admin.group_lag import PartitionLag
+    from kraft.deploy.cli.groups.descriptions import Lags
 
-app = typer.Typer(help="Consumer groups: lag, members, offsets, deletion.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Consumer groups and share groups: lag, members, offsets, deletion.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group)]
 GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP…", autocompletion=complete_group)]
@@ -49,7 +51,7 @@ STATES = (
 TYPES = ("classic", "consumer", "share", "streams")
 
 
-Described = tuple["GroupDescription", "list[PartitionLag]"]
+Described = tuple["GroupDescription", "Lags"]
 
 
 def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list[str]:
@@ -98,15 +100,16 @@ def describe(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the progress of groups: committed offset, log end offset, lag and consumer of each partition."""
+    """Show the progress of groups: committed offset, log end offset, lag and consumer of each partition. A share group
+    has a start offset instead, and a partition may have several consumers."""
 
     async def work(admin: Admin) -> list[NameResult[Described]]:
-        from kraft.client.admin.group_lag import find_lags
+        from kraft.client.admin.group_lag import find_progress
         from kraft.client.admin.groups import DESCRIBED_TYPES
 
         async def describe_one(name: str) -> Described:
             described = await admin.groups.describe(name)
-            return described, await find_lags(admin, described, topic)
+            return described, await find_progress(admin, described, topic)
 
         if topic:
             await admin.topics.describe(topic)  # a missing group is not the same as a group without commits
@@ -125,45 +128,21 @@ def describe(
     told = [one.name for one in found if one.value is not None]
 
     def line(name: str, described: Described) -> str:
-        return ("" if name == told[0] else "\n") + _text_of(*described)
+        return ("" if name == told[0] else "\n") + text_of(*described)
 
     for one in found:
         if group and topic and one.value is not None and not one.value[1]:
             warn(f"group {one.name} does not read {', '.join(topic)} and has no offset there")
-    report_results(found, "group_id", as_json, lambda name, described: _json_of(*described), line, as_list=not group)
+    report_results(found, "group_id", as_json, lambda name, described: json_of(*described), line, as_list=not group)
 
 
 @app.command()
 @over_network
 def members(connection: ClusterConnection, group: GroupArgument, as_json: JsonOption = False) -> None:
-    """Show the members of a group, and the partitions that each one reads. Members of a consumer group (KIP-848) also
-    have an epoch, and the assignment that they are moving to."""
+    """Show the members of a group, and the partitions that each one reads. Members of a consumer group (KIP-848) or a
+    share group also have an epoch, those of a consumer group the assignment that they are moving to."""
     found = connection.run(lambda admin: admin.groups.describe(group))
-    show(as_json, *_member_table(found))
-
-
-def _member_table(group: GroupDescription) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return the columns and rows of a group's members."""
-    columns = ["member", "instance", "client_id", "host", "partitions", "assignment"]
-    rows: list[tuple[object, ...]] = [
-        (
-            member.member_id,
-            member.instance_id,
-            member.client_id,
-            member.host,
-            len(member.assignment),
-            _places(member.assignment),
-        )
-        for member in group.members
-    ]
-    if group.epoch is None:
-        return columns, rows
-    extra = [(member.epoch, _places(member.target or ())) for member in group.members]
-    return [*columns, "epoch", "target"], [(*row, *more) for row, more in zip(rows, extra, strict=True)]
-
-
-def _places(assignment: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"{topic}-{index}" for topic, index in assignment]
+    show(as_json, *member_table(found))
 
 
 app.command("reset-offsets")(reset_offsets)
@@ -194,15 +173,23 @@ def delete_offsets(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the offsets that a group has committed for topics that it no longer reads."""
+    """Delete the offsets that a group has committed for topics that it no longer reads. Of a share group, which must
+    be empty, the offsets in all partitions of a topic are deleted."""
 
     async def work(admin: Admin) -> list[tuple[str, int]]:
         from kraft.deploy.cli.topics import choose_partitions
 
+        is_share = await admin.groups.is_share(group)
+        if is_share:
+            _require_whole_topics(topic)
         chosen = await choose_partitions(admin, topic)
-        committed = await admin.groups.offsets(group)
-        await admin.groups.delete_offsets(group, chosen)
-        deleted = [tp for tp in chosen if tp in committed]
+        if is_share:
+            known = set(await admin.share_groups.offsets(group))
+            await admin.share_groups.delete_offsets(group, topic)
+        else:
+            known = set(await admin.groups.offsets(group))
+            await admin.groups.delete_offsets(group, chosen)
+        deleted = [tp for tp in chosen if tp in known]
         if not deleted:
             raise CommandFailed(
                 f"group {group} has no committed offsets of {', '.join(topic)}; see kraft groups describe {group}",
@@ -211,6 +198,19 @@ def delete_offsets(
         return deleted
 
     show(as_json, ["topic", "partition"], connection.run(work))
+
+
+def _require_whole_topics(topics: Iterable[str]) -> None:
+    """Raise CommandFailed if an argument names partitions, because a share group's offsets are deleted by topic."""
+    from kraft.deploy.cli.topics import parse_partitions
+
+    for text in topics:
+        name, numbers = parse_partitions(text)
+        if numbers is not None:
+            raise CommandFailed(
+                f"--topic {text}: the offsets of a share group are deleted by topic; give --topic {name}",
+                code=EXIT_USAGE,
+            )
 
 
 @app.command("remove-members")
@@ -230,7 +230,11 @@ def remove_members(
         raise CommandFailed("which members? give --member ID, --instance ID or --all", code=EXIT_USAGE)
 
     async def work(admin: Admin) -> list[str]:
+        from kraft.client.admin.groups import SHARE
+
         described = await admin.groups.describe(group)
+        if described.type == SHARE:
+            raise CommandFailed(f"group {group} is a share group: a member leaves only when it is stopped")
         chosen = [
             one
             for one in described.members
@@ -248,52 +252,3 @@ def remove_members(
         print_json({"group": group, "removed": removed})
     else:
         print(f"{plural(len(removed), 'member')} removed from group {group}")
-
-
-def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> dict[str, object]:
-    from kraft.client.admin.group_lag import total_lag
-
-    rows = [
-        {
-            "topic": one.topic,
-            "partition": one.partition,
-            "committed": one.committed,
-            "end_offset": one.end_offset,
-            "lag": one.lag,
-            "member": None if one.member is None else one.member.member_id,
-        }
-        for one in lags
-    ]
-    return {**plain(group), "lag": total_lag(lags), "partitions": rows}
-
-
-def _text_of(group: GroupDescription, lags: list[PartitionLag]) -> str:
-    from kraft.client.admin.group_lag import total_lag
-
-    total = total_lag(lags)
-    facts = [
-        f"group {emphasized(group.group_id)}",
-        f"state {group.state}",
-        f"type {group.type}",
-        f"assignor {group.assignor or '-'}",
-        f"coordinator {group.coordinator}",
-        *([] if group.epoch is None else [f"epoch {group.epoch}", f"assignment epoch {group.assignment_epoch}"]),
-        f"members {len(group.members)}",
-        f"total lag {'-' if total is None else f'{total:,}'}",
-    ]
-    head = "  ".join(facts)
-    rows = [
-        (
-            one.topic,
-            one.partition,
-            one.committed,
-            one.end_offset,
-            one.lag,
-            None if one.member is None else one.member.instance_id or one.member.member_id,
-            None if one.member is None else one.member.client_id,
-            None if one.member is None else one.member.host,
-        )
-        for one in lags
-    ]
-    columns = ["topic", "partition", "committed", "end_offset", "lag", "member", "client_id", "host"]
-    return f"{head}\n{table(columns, rows)}" if rows else head

@@ -107,7 +107,8 @@ def reset_offsets(
     execute: ExecuteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the committed offsets of groups. Without --execute, only show the plan."""
+    """Set the committed offsets of groups, or the start offsets of share groups. Without --execute, only show the
+    plan."""
     groups = _chosen_groups(group or [], all_groups)
     _require_topics(topic, all_topics, from_file)
     rows = None if from_file is None else _rows_for(groups, from_file)
@@ -214,7 +215,9 @@ async def _rules(admin: Admin, group: str, wanted: ResetRequest) -> dict[TopicPa
     if wanted.rows is not None:
         return _rules_of_rows(wanted.rows, group)
     assert wanted.rule is not None
-    committed = await admin.groups.offsets(group)
+    from kraft.client.admin.reset import offsets_of
+
+    committed = await (await offsets_of(admin, group)).offsets(group)
     if not committed and wanted.groups is not None:
         raise CommandFailed(f"group {group} has committed nothing; name topics with --topic", code=EXIT_NOT_FOUND)
     return dict.fromkeys(sorted(committed), wanted.rule)

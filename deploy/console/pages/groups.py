@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kraft.client.admin.group_lag import find_lags, total_lag
+from kraft.client.admin.group_lag import find_progress, total_lag
 from kraft.deploy.console.paging import cut
 from kraft.deploy.console.rendering import form_of, redirect, render, view_of
 
@@ -38,7 +38,7 @@ async def group_page(request: Request) -> Response:
     """Page `/group?id=&page=`: one group."""
     view, group_id = view_of(request), request.query_params.get("id", "")
     group = await view.admin.groups.describe(group_id)
-    lags = await find_lags(view.admin, group)
+    lags = await find_progress(view.admin, group)
     return render(
         request,
         "group.html",

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo, carry_out, plan_reset
+from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo, carry_out, offsets_of, plan_reset
 from kraft.deploy.console.cluster_view import ClusterView, now_ms
 from kraft.deploy.console.messages.query import OFFSET_MAX, BadQuery, parse_time_ms
 from kraft.deploy.console.pages.topics import NUMBER_MAX
@@ -31,7 +31,7 @@ async def plan_page(request: Request) -> Response:
     group_id = query.get("id", "")
     group = await view.admin.groups.describe(group_id)
     rule = read_rule(query.get("to", ""), query.get("value", ""))
-    committed = await view.admin.groups.offsets(group_id)
+    committed = await (await offsets_of(view.admin, group_id)).offsets(group_id)
     topic = query.get("topic", "")
     chosen = [tp for tp in committed if topic in ("", tp[0])]
     plan = await plan_reset(view.admin, group_id, dict.fromkeys(chosen, rule))
@@ -89,7 +89,8 @@ async def reset(request: Request) -> Response:
 
 
 async def _require_unchanged_offsets(view: ClusterView, group_id: str, plan: tuple[PlannedReset, ...]) -> None:
-    committed: Mapping[tuple[str, int], object] = await view.admin.groups.offsets(group_id)
+    known = await offsets_of(view.admin, group_id)
+    committed: Mapping[tuple[str, int], object] = await known.offsets(group_id)
     for one in plan:
         now = getattr(committed.get((one.topic, one.partition)), "offset", None)
         if now != one.before:

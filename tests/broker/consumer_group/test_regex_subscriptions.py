@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from uuid import UUID
 
-from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, RegexResolution
+from kraft.broker.consumer_group.memory import INSTRUCTIONS_PER_NAME, RegexResolution, TopicSearch
 from kraft.broker.consumer_group.records import RegexValue
 from kraft.broker.consumer_group.resolving import NAMES_PER_STEP, REFRESH_INTERVAL_MIN_MS
 from kraft.broker.consumer_group.subscriptions import subscribed_topics
@@ -99,7 +99,9 @@ def test_a_step_of_a_search_does_not_take_longer_when_the_expression_does() -> N
     names = sorted("".join(draws.choices("ab", k=60)) for _ in range(20))
     text = "(a|b)*a(a|b){40}"
     expression, size = compile_expression(text), len(translate(text, parse(text)).instructions)
-    search = RegexResolution(expression, TopicRows({name: TopicRow(name, UUID(int=1), 1) for name in names}))
+    search = RegexResolution(
+        expression, TopicSearch(TopicRows({name: TopicRow(name, UUID(int=1), 1) for name in names}), lambda _: True)
+    )
     executed = []
     while not search.is_over:
         before = expression.steps

@@ -7,13 +7,16 @@ from uuid import UUID
 
 import pytest
 
+from kraft.broker.consumer_group import targets
 from kraft.broker.coordinator.group_coordinators import has_other_partitions
+from kraft.broker.serving.gates import Operation, ResourceType
 from kraft.image import ImageDelta, events, replay
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.coordinator.consumer import LEAVES_FOR_A_WHILE, ConsumerMember
 from tests.broker.coordinator.member import WITH_TOPIC_IDS, Member
+from tests.broker.coordinator.test_apis import deny
 from tests.stages.admin_requests import altered, feature_update
 from tests.stages.images import ORDERS, image_of, orders, three_brokers
 
@@ -237,6 +240,43 @@ def test_a_lowered_group_version_ends_heartbeats_but_keeps_the_groups(run: Any) 
             await world.sleep_ms(200)
             assert (await consumer.beat()).error_code == error
         assert (await described(member)).members[0].member_id == "a"
+
+    run(test)
+
+
+def test_an_expression_matches_only_topics_that_the_member_may_describe(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        deny(cluster, (Operation.DESCRIBE, ResourceType.TOPIC, "others"))
+        consumer = ConsumerMember(member, "a")
+        await consumer.join(subscribed_topic_regex="o.*")
+        await consumer.settle(2)
+        assert list(consumer.owned) == [await member.topic_id("orders")]
+        row = await described(member)
+        assert (row.error_code, row.members[0].subscribed_topic_regex) == (ErrorCode.NONE, "o.*")
+
+    run(test, topics=("orders", "others"))
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["at-once", "after-waiting-for-the-log"])
+def test_a_failing_assignor_fails_the_heartbeat_and_nothing_else(
+    run: Any, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("assignor")
+
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        consumer = ConsumerMember(member, "a")
+        await consumer.join("orders")
+        await consumer.leave()
+        with monkeypatch.context() as patched:
+            patched.setattr(targets, "ASSIGNORS", {"uniform": fail, "range": fail})
+            if is_held:
+                cluster.node(member.broker).broker.broker.groups.partition_of("g").hold_appends()
+            refused = await consumer.join("orders")
+        assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await described(member)).members == ()
+        await consumer.join("orders")
+        await consumer.settle(2)
 
     run(test)
 

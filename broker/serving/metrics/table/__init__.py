@@ -13,6 +13,7 @@ from kraft.broker.serving.metrics.table.metadata import CONTROLLERS, QUORUM
 from kraft.broker.serving.metrics.table.process import USAGE
 from kraft.broker.serving.metrics.table.requests import NODE, REQUESTS
 from kraft.broker.serving.metrics.table.rows import MetricRow, MetricScope
+from kraft.broker.serving.metrics.table.shares import SHARES
 from kraft.broker.serving.metrics.table.transactions import TRANSACTIONS
 
 __all__ = ["TABLE", "MetricRow", "MetricScope"]
@@ -24,6 +25,7 @@ TABLE: tuple[MetricRow, ...] = (
     *LOGS,
     *THROTTLES,
     *GROUPS,
+    *SHARES,
     *TRANSACTIONS,
     *CONTROLLERS,
     *QUORUM,

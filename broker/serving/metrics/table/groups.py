@@ -30,6 +30,7 @@ GROUPS = (
             "offset-deletion-count": "Offsets forgotten on request, or because their topic was deleted.",
             "group-completed-rebalance-count": "Rebalances of classic groups whose join phase ended.",
             "consumer-group-rebalance-count": "Times that the epoch of a consumer group (KIP-848) rose.",
+            "share-group-rebalance-count": "Times that the epoch of a share group (KIP-932) rose.",
         },
     ),
     *rows(
@@ -43,6 +44,7 @@ GROUPS = (
             "offset-deletion-rate": "Offsets deleted per second.",
             "group-completed-rebalance-rate": "Rebalances of classic groups per second.",
             "consumer-group-rebalance-rate": "Rebalances of consumer groups per second.",
+            "share-group-rebalance-rate": "Rebalances of share groups per second.",
             "partition-load-time-max": "Longest load of a partition of groups; ms, of the newest.",
             "partition-load-time-avg": "Mean of the loads; ms.",
             "event-queue-size": "Requests that wait for a partition of groups to be loaded, or for its log.",
@@ -61,7 +63,7 @@ GROUPS = (
         "group-coordinator-metrics",
         GAUGE,
         BROKER,
-        {"group-count": "Groups that this broker coordinates, of the classic and of the consumer protocol."},
+        {"group-count": "Groups that this broker coordinates: classic, consumer and share groups."},
         labels=("protocol",),
     ),
     *rows(
@@ -69,7 +71,10 @@ GROUPS = (
         "group-coordinator-metrics",
         GAUGE,
         BROKER,
-        {"consumer-group-count": "Consumer groups (KIP-848) in each state: empty, assigning, reconciling, stable."},
+        {
+            "consumer-group-count": "Consumer groups (KIP-848) in each state: empty, assigning, reconciling, stable.",
+            "share-group-count": "Share groups (KIP-932) in each state: empty, stable.",
+        },
         labels=("state",),
     ),
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.broker.share_coordinator.requests import WriteStateRequest
 from kraft.broker.share_partition.states import AcknowledgementBatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -16,6 +17,8 @@ from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, RELEASE, R
 
 Shared = Callable[[Share, ShareMember], Awaitable[None]]
 LOCK_MS = 30_000
+BATCH_BYTES = 100
+"""More than the size of a batch with one record, and less than that of two batches."""
 
 
 @pytest.fixture
@@ -129,6 +132,123 @@ def test_a_parked_fetch_is_answered_empty_at_its_deadline(shared: Any) -> None:
         began_ms = share.world.now_ns // 1_000_000
         assert (await member.fetch(wait_ms=1_000)).acquired == []
         assert 1_000 <= share.world.now_ns // 1_000_000 - began_ms < 1_200
+
+    shared(test)
+
+
+def test_a_fetch_waits_until_its_minimum_of_bytes_can_be_acquired(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        began_ms = share.world.now_ns // 1_000_000
+        found: list[Any] = []
+
+        async def wait() -> None:
+            found.append(await member.fetch(wait_ms=20_000, min_bytes=BATCH_BYTES + 1))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await share.world.sleep_ms(500)
+            assert found == []
+            assert share.led.state.runs == ()
+            await share.append("b")
+        assert found[0].values == {0: "a", 1: "b"}
+        assert share.world.now_ns // 1_000_000 - began_ms < 2_000
+
+    shared(test)
+
+
+def test_a_fetch_gets_fewer_bytes_than_its_minimum_at_its_deadline(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        began_ms = share.world.now_ns // 1_000_000
+        assert (await member.fetch(wait_ms=1_000, min_bytes=BATCH_BYTES + 1)).values == {0: "a"}
+        assert 1_000 <= share.world.now_ns // 1_000_000 - began_ms < 1_500
+
+    shared(test)
+
+
+def test_a_fetch_with_a_minimum_of_0_bytes_does_not_wait_for_records(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        began_ms = share.world.now_ns // 1_000_000
+        assert (await member.fetch(wait_ms=20_000, min_bytes=0)).acquired == []
+        assert share.world.now_ns // 1_000_000 - began_ms < 1_000
+
+    shared(test)
+
+
+def test_a_partition_with_an_error_ends_the_wait_for_bytes(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        other = next(one for one in share.cluster.broker_ids if one != share.leader)
+        member.client = await share.cluster.connect(other, member.seam)
+        found = await member.fetch(wait_ms=20_000, min_bytes=BATCH_BYTES)
+        assert found.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    shared(test)
+
+
+def test_the_expiry_of_a_lock_is_persisted_although_its_first_write_fails(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        persister: Any = share.cluster.node(share.leader).broker.broker.share_persister  # type: ignore[attr-defined]
+        ask, failures = persister.ask, [2]
+
+        def fail_first(request: Any, ticket: Any) -> None:
+            if isinstance(request, WriteStateRequest) and failures[0]:
+                failures[0] -= 1
+                ticket(request.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            else:
+                ask(request, ticket)
+
+        persister.ask = fail_first
+        await share.world.sleep_ms(LOCK_MS + 10_000)
+        assert failures == [0]
+        share.world.kill(share.cluster.name(share.leader))
+        await share.world.sleep_ms(3_000)
+        assert (await ShareMember(share, "m2").acquire()).acquired == [(0, 0, 2)]
+
+    shared(test)
+
+
+def test_a_request_that_is_handled_after_its_connection_has_ended_opens_no_session(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        broker: Any = share.cluster.node(share.leader).broker.broker  # type: ignore[attr-defined]
+        handlers, late = broker.dispatcher._handlers, []
+        handle = handlers[ApiKey.SHARE_FETCH]
+
+        def keep(request: Any, session: Any) -> None:
+            """Keep the request, as the dispatcher does with one that is long."""
+            request.body = memoryview(bytearray(request.body))
+            late.append((request, session))
+
+        handlers[ApiKey.SHARE_FETCH] = keep
+        await member.connect()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.fetch)
+            await share.world.sleep_ms(100)
+            share.world.kill("member-m1")
+            await share.world.sleep_ms(100)
+            nursery.cancel_scope.cancel()
+        ((request, session),) = late
+        assert request.connection.is_closed
+        handle(request, session)
+        assert len(broker.shares.sessions) == 0
+
+    shared(test)
+
+
+def test_a_share_partition_of_a_deleted_topic_is_forgotten_while_its_members_stay(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        broker: Any = share.cluster.node(share.leader).broker.broker  # type: ignore[attr-defined]
+        assert len(broker.shares) == 1
+        client = await share.cluster.connect(share.cluster.broker_ids[0], share.world.node("admin"))
+        await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[{"name": "orders", "topic_id": None}], timeout=10_000)
+        await share.world.sleep_ms(1_000)
+        assert (len(broker.shares), len(broker.shares.sessions)) == (0, 1)
 
     shared(test)
 

@@ -9,6 +9,7 @@ import pytest
 from kraft.broker.api.groups.share_group_offsets import lag_of
 from kraft.broker.share_coordinator.records import ShareSnapshot
 from kraft.broker.share_coordinator.requests import StateReply
+from kraft.broker.share_group.requests import ShareInitializedRequest, StatesDeletedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.api.share_fetch.share_member import ACCEPT, Share, ShareMember
@@ -124,6 +125,51 @@ def test_deleted_offsets_are_gone_and_a_group_begins_anew(run: Any) -> None:
         assert (await offsets(client))[0] == (-1, -1, 0)
 
     run(test)
+
+
+@pytest.mark.parametrize("last", [ShareInitializedRequest, StatesDeletedRequest])
+def test_a_change_of_offsets_whose_last_record_is_not_written_is_answered_with_the_error(run: Any, last: Any) -> None:
+    async def test(world: Any, cluster: Any, _: Any) -> None:
+        _, client, member = await begun((world, cluster))
+        await leave(client, member)
+        for broker_id in cluster.broker_ids:
+            refuse(cluster.node(broker_id).broker.broker.groups, last)
+        topics = [{"topic_name": TOPIC}]
+        if last is ShareInitializedRequest:
+            answered = await alter(client, p0=1)
+        else:
+            answered = await client.ask(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
+        assert answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(test)
+
+
+def refuse(coordinators: Any, refused: Any) -> None:
+    """Let a broker's group coordinators answer requests of this class as if the log had refused the record."""
+    submit = coordinators.submit
+
+    def submit_others(request: Any, ticket: Any) -> None:
+        if isinstance(request, refused):
+            ticket(request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+        else:
+            submit(request, ticket)
+
+    coordinators.submit = submit_others
+
+
+def test_offsets_of_a_topic_that_the_group_does_not_read_cannot_be_deleted(run: Any) -> None:
+    async def test(world: Any, cluster: Any, _: Any) -> None:
+        _, client, member = await begun((world, cluster))
+        await leave(client, member)
+        topics = [{"topic_name": TOPIC}, {"topic_name": "others"}]
+        answered = await client.ask(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
+        errors = {row.topic_name: (row.error_code, row.error_message) for row in answered.responses}
+        assert errors == {
+            TOPIC: (ErrorCode.NONE, None),
+            "others": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."),
+        }
+
+    run(test, topics=(TOPIC, "others"))
 
 
 @pytest.mark.parametrize("key", [ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS])

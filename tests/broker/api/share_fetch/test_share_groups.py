@@ -113,6 +113,22 @@ def test_a_deleted_share_group_leaves_no_states(run: Any) -> None:
     run(test)
 
 
+def test_a_share_group_forgets_a_deleted_topic(run: Any) -> None:
+    async def test(world: Any, cluster: Any, _: Any) -> None:
+        client = GroupClient(Share(world, cluster))
+        await client.join("m1")
+        await client.beat("m1", -1)
+        admin = await cluster.connect(cluster.broker_ids[0], client.seam)
+        await admin.ask(ApiKey.DELETE_TOPICS, 6, topics=[{"name": "orders", "topic_id": None}], timeout=10_000)
+        await world.sleep_ms(1_000)
+        brokers = [cluster.node(one).broker.broker for one in cluster.broker_ids]
+        machines = [shard.machine for broker in brokers for shard in broker.groups.shards.values()]
+        (group,) = [machine.newest.shares["g"] for machine in machines if machine and "g" in machine.newest.shares]
+        assert group.states.initialized == group.states.initializing == {}
+
+    run(test)
+
+
 def test_members_keep_their_partitions_when_the_group_coordinator_dies(run: Any) -> None:
     async def test(world: Any, cluster: Any, _: Any) -> None:
         share = Share(world, cluster)

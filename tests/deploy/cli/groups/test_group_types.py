@@ -10,7 +10,7 @@ from kraft.broker.group.requests import ListedGroup
 from kraft.client import KafkaError
 from kraft.client.admin import Admin, GroupDescription, GroupMember
 from kraft.client.connections import Negotiated, VersionMismatch
-from kraft.deploy.cli.groups.group_verbs import _member_table, _text_of
+from kraft.deploy.cli.groups.descriptions import member_table, text_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
@@ -23,10 +23,10 @@ CONSUMER = GroupDescription("new", "Reconciling", "Consumer", "consumer", "unifo
 
 
 def test_a_consumer_group_is_shown_with_its_epochs_and_targets() -> None:
-    text = _text_of(CONSUMER, [])
+    text = text_of(CONSUMER, [])
     assert "type Consumer" in text
     assert "epoch 5  assignment epoch 6" in text
-    columns, rows = _member_table(CONSUMER)
+    columns, rows = member_table(CONSUMER)
     assert dict(zip(columns, rows[0], strict=True)) == {
         "member": "m-1",
         "instance": None,
@@ -42,12 +42,12 @@ def test_a_consumer_group_is_shown_with_its_epochs_and_targets() -> None:
 def test_a_classic_group_is_shown_without_epochs() -> None:
     member = GroupMember("m-1", None, "me", "/h", (("t", 0),))
     classic = GroupDescription("old", "Stable", "Classic", "consumer", "range", 1, (member,))
-    assert "epoch" not in _text_of(classic, [])
-    assert "epoch" not in _member_table(classic)[0]
+    assert "epoch" not in text_of(classic, [])
+    assert "epoch" not in member_table(classic)[0]
 
 
 def test_a_group_of_another_type_is_reported_as_such_and_not_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's brokers answer DescribeGroups about a share group with GROUP_ID_NOT_FOUND, and list the group."""
+    """Kafka's brokers answer DescribeGroups about a streams group with GROUP_ID_NOT_FOUND, and list the group."""
 
     async def test(stage: FaultyStage) -> None:
         missing = ErrorCode.GROUP_ID_NOT_FOUND
@@ -55,13 +55,13 @@ def test_a_group_of_another_type_is_reported_as_such_and_not_as_missing(monkeypa
         async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
             await admin.groups.alter_offsets("queue", {("orders", 0): 0})
             stage.fault(api_key=ApiKey.DESCRIBE_GROUPS, action=ReplyAction.ERROR, error=missing)
-            with pytest.raises(KafkaError, match="group queue is a share group, which this client cannot describe"):
+            with pytest.raises(KafkaError, match="group queue is a streams group, which this client cannot describe"):
                 await admin.groups.describe("queue")
             with pytest.raises(KafkaError) as refused:
                 await admin.groups.describe("missing")
             assert refused.value.code is missing
 
-    monkeypatch.setattr(ListedGroup.__new__, "__defaults__", ("share",))
+    monkeypatch.setattr(ListedGroup.__new__, "__defaults__", ("streams",))
     run(test, offsets_topic_replication_factor="1", offsets_topic_num_partitions="2")
 
 
