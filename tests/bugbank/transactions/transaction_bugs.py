@@ -1,4 +1,4 @@
-"""Mutations of transactions: B54 to B58, B62 and B70."""
+"""Mutations of transactions: B54 to B58, B62 and B78."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def bump_survives_a_failed_write(plant: Planting) -> None:
 
 
 @bug(
-    "B70",
+    "B78",
     "a later batch of a producer is checked at once although older ones still wait for the coordinator",
     part=PART,
     expected=("L7",),
