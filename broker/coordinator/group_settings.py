@@ -1,4 +1,4 @@
-"""The settings of each consumer group: those of its GROUP resource, and the broker's for all others.
+"""The settings of each group: those of its GROUP resource, and the broker's for all others.
 
 Source: Kafka's GroupConfigManager, GroupCoordinatorConfig.
 """
@@ -6,7 +6,7 @@ Source: Kafka's GroupConfigManager, GroupCoordinatorConfig.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kraft.broker.consumer_group.settings import ConsumerGroupSettings, MigrationPolicy
 from kraft.config import NodeConfig, group_integer
@@ -18,24 +18,40 @@ if TYPE_CHECKING:
     from kraft.image import MetadataImage
 
 
-class GroupSettingsLookup:
+SettingsT = TypeVar("SettingsT")
+KNOWN_MAX = 1_000
+"""Maximum number of groups whose settings are kept. They are computed again when they are needed."""
+
+
+class GroupSettingsLookup(Generic[SettingsT]):
     """Returns the newest settings of a group. Groups without settings of their own share one value."""
 
-    def __init__(self, dynamic_configs: DynamicConfigs, newest_image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        dynamic_configs: DynamicConfigs,
+        newest_image: Callable[[], MetadataImage],
+        compute: Callable[[Mapping[str, str], NodeConfig], SettingsT],
+    ) -> None:
+        """`compute(overrides, node)` returns the settings of a group with these overrides."""
         self._dynamic_configs = dynamic_configs
         self._newest_image = newest_image
-        self._node: NodeConfig | None = None
+        self._compute = compute
+        self._node = dynamic_configs.node
         """The settings of the broker from which the following two were computed."""
-        self._default = ConsumerGroupSettings()
-        self._by_group: dict[str, tuple[Mapping[str, str], ConsumerGroupSettings]] = {}
+        self._default = compute({}, self._node)
+        self._by_group: dict[str, tuple[Mapping[str, str], SettingsT]] = {}
         """Group → its overrides, and its settings with these overrides. Only groups that have overrides."""
 
-    def of(self, group: str) -> ConsumerGroupSettings:
+    def __len__(self) -> int:
+        """Return the number of groups whose settings are kept."""
+        return len(self._by_group)
+
+    def of(self, group: str) -> SettingsT:
         """Return the settings of a group, existing or not."""
         node = self._dynamic_configs.node
         if node is not self._node:
             self._node = node
-            self._default = consumer_group_settings({}, node)
+            self._default = self._compute({}, node)
             self._by_group.clear()
         overrides = self._newest_image().configs_of(ConfigResourceType.GROUP, group)
         if not overrides:
@@ -43,7 +59,9 @@ class GroupSettingsLookup:
             return self._default
         known = self._by_group.get(group)
         if known is None or known[0] is not overrides:
-            known = self._by_group[group] = (overrides, consumer_group_settings(overrides, node))
+            if len(self._by_group) >= KNOWN_MAX:
+                self._by_group.clear()
+            known = self._by_group[group] = (overrides, self._compute(overrides, node))
         return known[1]
 
 

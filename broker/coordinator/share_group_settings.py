@@ -5,7 +5,7 @@ Source: KIP-932, Kafka's GroupConfig, ShareGroupConfig.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.broker.share_group.requests import ShareMembershipSettings
@@ -14,12 +14,7 @@ from kraft.config import NodeConfig, group_integer, group_value
 from kraft.image import ConfigResourceType
 
 if TYPE_CHECKING:
-    from kraft.broker.serving.dynamic_configs import DynamicConfigs
     from kraft.image import MetadataImage
-
-
-KNOWN_MAX = 1_000
-"""Maximum number of groups whose settings are kept. They are computed again when they are needed."""
 
 
 class ShareGroupSettings(NamedTuple):
@@ -30,28 +25,6 @@ class ShareGroupSettings(NamedTuple):
     offset_reset: str
     is_read_committed: bool
     may_renew: bool
-
-
-class ShareGroupSettingsLookup:
-    """Returns the newest settings of a share group."""
-
-    def __init__(self, dynamic_configs: DynamicConfigs, newest_image: Callable[[], MetadataImage]) -> None:
-        self._dynamic_configs = dynamic_configs
-        self._newest_image = newest_image
-        self._known: dict[str, tuple[NodeConfig, Mapping[str, str], ShareGroupSettings]] = {}
-        """Group → what its settings were computed from, and its settings. Groups without overrides share one entry."""
-
-    def of(self, group: str) -> ShareGroupSettings:
-        """Return the settings of a group, existing or not."""
-        node = self._dynamic_configs.node
-        overrides = self._newest_image().configs_of(ConfigResourceType.GROUP, group)
-        name = group if overrides else ""
-        known = self._known.get(name)
-        if known is None or known[0] is not node or (overrides and known[1] is not overrides):
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            known = self._known[name] = (node, overrides, share_group_settings(overrides, node))
-        return known[2]
 
 
 def share_membership_settings(group: str, node: NodeConfig, image: MetadataImage) -> ShareMembershipSettings:

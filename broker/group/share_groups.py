@@ -71,11 +71,9 @@ def heartbeat_in_share_group(
     call.then(SendReply(ticket, request, reply))
     if initialization is not None:
         call.then(InitializeShareStates(initialization))
-    timer = ShareSessionTimer(group_id, request.member_id)
     if request.member_id in draft.group.members:
+        timer = ShareSessionTimer(group_id, request.member_id)
         shard.timers.set(timer, call.now.monotonic_ms + settings.session_timeout_ms)
-    else:
-        shard.timers.cancel(timer)
 
 
 def _has_other_type(shard: Shard, group_id: str) -> bool:

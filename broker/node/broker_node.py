@@ -22,14 +22,14 @@ from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 from kraft.broker.coordinator.broker_connections import BrokerConnections
 from kraft.broker.coordinator.end_offsets import EndOffsets
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
-from kraft.broker.coordinator.group_settings import GroupSettingsLookup
+from kraft.broker.coordinator.group_settings import GroupSettingsLookup, consumer_group_settings
 from kraft.broker.coordinator.marker_sender import MarkerSender
 from kraft.broker.coordinator.marker_writer import MarkerWriter
 from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts
 from kraft.broker.coordinator.share_coordinators import ShareCoordinators
-from kraft.broker.coordinator.share_group_settings import ShareGroupSettingsLookup, share_membership_settings
+from kraft.broker.coordinator.share_group_settings import share_group_settings, share_membership_settings
 from kraft.broker.coordinator.share_persister import SharePersister
 from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
 from kraft.broker.following.leader_dialer import LeaderDialer
@@ -156,7 +156,7 @@ class BrokerNode:
             replicas.failures.disk_failed,
             replicas.budget.may_be_full,
         )
-        settings_of = GroupSettingsLookup(broker.dynamic_configs, newest_image).of
+        settings_of = GroupSettingsLookup(broker.dynamic_configs, newest_image, consumer_group_settings).of
         broker.groups = GroupCoordinators(
             config,
             ports,
@@ -202,7 +202,7 @@ class BrokerNode:
         broker.shares = LedSharePartitions(
             replicas.loop,
             broker.share_persister,
-            ShareGroupSettingsLookup(broker.dynamic_configs, newest_image).of,
+            GroupSettingsLookup(broker.dynamic_configs, newest_image, share_group_settings).of,
             replicas.woken,
             sessions_max=config.integer("group.share.max.share.sessions"),
         )

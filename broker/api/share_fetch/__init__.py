@@ -7,7 +7,8 @@ The path of a ShareFetch:
 share partitions (`share_acknowledgements`).
 2. When they are persisted, `ShareFetchOperation` reads each partition of the session (`share_reading`) and acquires
 what is available in it. A share partition that is not loaded yet is loaded first (`led_share_partition`).
-3. A request that acquired nothing is parked. It is checked again when one of its share partitions has records.
+3. A request that acquired nothing is parked, and so is one that could acquire fewer bytes than its minimum. It is
+checked again when one of its share partitions has records.
 
 An acknowledgement is answered when the share coordinator has persisted it. Source: KIP-932.
 """

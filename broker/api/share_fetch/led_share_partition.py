@@ -24,6 +24,7 @@ from kraft.broker.api.share_fetch.offset_reset import reset_offset
 from kraft.broker.serving.purgatory import Parked
 from kraft.broker.share_coordinator.records import NO_OFFSET, ShareKey
 from kraft.broker.share_coordinator.requests import ReadStateRequest, StateReply, WriteStateRequest
+from kraft.broker.share_coordinator.share_state import combine
 from kraft.broker.share_partition.share_partition import SharePartition
 from kraft.broker.share_partition.states import AcknowledgementBatch, StateWrite
 from kraft.seam import DiskError
@@ -111,8 +112,8 @@ class LedSharePartition(Parked):
         self._began_ns = loop.clock.monotonic_ns()
         self._closed = closed
         self._writes: deque[QueuedWrite] = deque()
-        self._failed: list[QueuedWrite] = []
-        """Writes to repeat."""
+        self._failed: StateWrite | None = None
+        """The write to repeat; it has the changes of all writes that have failed."""
         self._repetition = WriteRepetition(self)
         self._failures = 0
         self._lock_ms = -1
@@ -204,7 +205,7 @@ class LedSharePartition(Parked):
         self.partition.watchers.pop(self, None)
         self._closed(self)
         writes, self._writes = self._writes, deque()
-        self._failed.clear()
+        self._failed = None
         for one in writes:
             if one.on_acknowledged is not None:
                 one.on_acknowledged(error)
@@ -245,7 +246,7 @@ class LedSharePartition(Parked):
         self._close_if_idle()
 
     def _close_if_idle(self) -> None:
-        if self._is_idle and not self._writes and not self._failed:
+        if self._is_idle and not self._writes and self._failed is None:
             self.close(ErrorCode.NONE)
 
     def take_limits(self) -> None:
@@ -257,10 +258,9 @@ class LedSharePartition(Parked):
 
     # persistence
 
-    def _persist(self, *writes: QueuedWrite) -> None:
-        is_idle = not self._writes
-        self._writes += writes
-        if is_idle:
+    def _persist(self, write: QueuedWrite) -> None:
+        self._writes.append(write)
+        if len(self._writes) == 1:
             self._write_next()
 
     def _write_next(self) -> None:
@@ -290,7 +290,7 @@ class LedSharePartition(Parked):
             log.warning("share state was not persisted", key=self.key.coordinator_key, error=reply.error.name)
             self.state.write_failed(done.write.number)
             if done.in_effect:
-                self._repeat_later(done)
+                self._repeat_later(done.write)
         if self._writes:
             self._write_next()
         if done.on_acknowledged is not None:
@@ -299,18 +299,21 @@ class LedSharePartition(Parked):
         self.wake_parked()
         self._close_if_idle()
 
-    def _repeat_later(self, failed: QueuedWrite) -> None:
-        self._failed.append(failed)
+    def _repeat_later(self, write: StateWrite) -> None:
+        if self._failed is not None:
+            write = write._replace(batches=combine(self._failed.batches, write.batches, write.start_offset))
+        self._failed = write
         if self._repetition.bucket < 0:
             backoff_ms = min(REPEAT_MS_FIRST << min(self._failures, 10), REPEAT_MS_MAX)
             self._failures += 1
             self._loop.deadlines.add(self._repetition, self._loop.clock.monotonic_ms() + backoff_ms)
 
-    def repeat_writes(self) -> None:
-        """Send the writes again that have failed."""
-        failed, self._failed = self._failed, []
-        self._persist(*failed)
-        self._loop.request_pass()
+    def repeat_failed(self) -> None:
+        """Write the changes again whose writes have failed."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            self._persist(QueuedWrite(failed, in_effect=True))
+            self._loop.request_pass()
 
     # locks
 
@@ -352,7 +355,7 @@ class LedSharePartition(Parked):
 
 
 class WriteRepetition(Parked):
-    """The time at which the failed writes of a share partition are repeated."""
+    """The time at which failed writes of a share partition are repeated."""
 
     __slots__ = ("_share",)
 
@@ -361,4 +364,4 @@ class WriteRepetition(Parked):
         self._share = share
 
     def expire(self) -> None:
-        self._share.repeat_writes()
+        self._share.repeat_failed()

@@ -92,7 +92,7 @@ def test_both_apis_get_unsupported_version_while_the_protocol_is_off(how: str, v
 def test_a_heartbeat_reaches_the_coordinator_with_every_field() -> None:
     groups = RecordingGroups(ConsumerHeartbeatReply(ErrorCode.NONE))
     beat(
-        BrokerHarness(image(), groups=groups),
+        BrokerHarness(image(), groups=groups, authorizer=Denying((Operation.DESCRIBE, "secrets"))),
         instance_id="i",
         rack_id="r",
         rebalance_timeout=messages.duration(60_000),
@@ -101,22 +101,23 @@ def test_a_heartbeat_reaches_the_coordinator_with_every_field() -> None:
         server_assignor="range",
         topic_partitions=[owned(ORDERS, 2, 0), owned(OTHER)],
     )
-    assert groups.asked == [
-        ConsumerHeartbeatRequest(
-            group="g",
-            member_id="m",
-            epoch=3,
-            client_id="test",
-            client_host="/192.0.2.7",
-            instance_id="i",
-            rack="r",
-            rebalance_timeout_ms=60_000,
-            subscribed_names=("orders", "users"),
-            subscribed_regex="o.*",
-            server_assignor="range",
-            owned={ORDERS: frozenset({0, 2})},
-        )
-    ]
+    (asked,) = groups.asked
+    assert asked._replace(may_describe=None) == ConsumerHeartbeatRequest(
+        group="g",
+        member_id="m",
+        epoch=3,
+        client_id="test",
+        client_host="/192.0.2.7",
+        instance_id="i",
+        rack="r",
+        rebalance_timeout_ms=60_000,
+        subscribed_names=("orders", "users"),
+        subscribed_regex="o.*",
+        server_assignor="range",
+        owned={ORDERS: frozenset({0, 2})},
+        may_describe=None,
+    )
+    assert [asked.may_describe(topic) for topic in ("orders", "secrets")] == [True, False]
 
 
 def test_fields_that_have_not_changed_reach_the_coordinator_as_none() -> None:
@@ -125,7 +126,7 @@ def test_fields_that_have_not_changed_reach_the_coordinator_as_none() -> None:
     beat(harness)
     beat(harness, topic_partitions=[], subscribed_topic_names=[])
     nothing, empty = groups.asked
-    assert nothing[5:] == (None,) * 7
+    assert nothing[5:12] == (None,) * 7
     assert (empty.subscribed_names, empty.owned) == ((), {})
 
 

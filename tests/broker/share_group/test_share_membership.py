@@ -17,6 +17,7 @@ from kraft.broker.group.requests import (
     ListRequest,
     OffsetToCommit,
     Request,
+    TopicsGoneRequest,
     TxnCommitRequest,
 )
 from kraft.broker.group.shard import GroupSettings
@@ -341,3 +342,47 @@ def test_new_partitions_do_not_begin_states_again_that_are_being_begun() -> None
     shares.pass_time(RETRY_MS)
     shares.beat(epoch=shares.describe().members[0].epoch)
     assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1), (TOPIC, 2))
+
+
+def test_a_member_whose_leave_the_log_refuses_is_removed_after_its_session_timeout() -> None:
+    shares = Shares()
+    shares.beat()
+    leave = ShareHeartbeatRequest("g", "m1", -1, "c", "/h", None, None)
+    shares.refuse(shares.machine.handle(leave, lambda _: None, shares.now))
+    assert list(shares.machine.newest.shares["g"].members) == ["m1"]
+    shares.pass_time(SESSION_MS)
+    assert list(shares.machine.newest.shares["g"].members) == []
+
+
+def test_a_group_forgets_the_states_of_a_deleted_topic_and_keeps_those_of_others() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    before = shares.machine.newest.shares["g"].states
+    other = frozenset({("other", UUID(int=8))})
+    shares.do(shares.machine.handle(TopicsGoneRequest("g", other), lambda _: None, shares.now))
+    assert shares.machine.newest.shares["g"].states == before
+    gone = frozenset(shares.machine.topics_of("g"))
+    assert gone == {("orders", TOPIC)}
+    shares.do(shares.machine.handle(TopicsGoneRequest("g", gone), lambda _: None, shares.now))
+    assert shares.machine.newest.shares["g"].states.topics() == {}
+
+
+def test_a_coordinator_remembers_nothing_of_a_deleted_group() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    shares.ask(DeleteRequest("g", states_deleted=False))
+    shares.ask(DeleteRequest("g", states_deleted=True))
+    assert shares.machine.newest.shares.get("g") is None
+    assert shares.machine._shard.share_memories == {}
+
+
+def test_the_epochs_of_share_groups_are_counted_as_rebalances() -> None:
+    shares = Shares()
+    counts = shares.machine._shard.counts
+    shares.beat()
+    assert (counts.share_rebalances, counts.consumer_rebalances) == (1, 0)
+    shares.initialize(0, 1)
+    assert counts.share_rebalances == 2

@@ -212,6 +212,34 @@ def test_the_expiry_of_a_lock_is_persisted_although_its_first_write_fails(shared
     shared(test)
 
 
+def test_failed_writes_of_expired_locks_are_repeated_as_one_write(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        persister: Any = share.cluster.node(share.leader).broker.broker.share_persister  # type: ignore[attr-defined]
+        ask, sent, is_failing = persister.ask, [], [True]
+
+        def fail_for_a_while(request: Any, ticket: Any) -> None:
+            if isinstance(request, WriteStateRequest):
+                sent.append(request.batches)
+                if is_failing[0]:
+                    ticket(request.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                    return
+            ask(request, ticket)
+
+        persister.ask = fail_for_a_while
+        await share.world.sleep_ms(LOCK_MS + 100)
+        await share.append("b")
+        assert (await member.acquire()).acquired == [(0, 0, 2), (1, 1, 1)]
+        await share.world.sleep_ms(LOCK_MS + 100)
+        is_failing[0] = False
+        sent.clear()
+        await share.world.sleep_ms(40_000)
+        assert sent == [((0, 0, 0, 2), (1, 1, 0, 1))]
+
+    shared(test)
+
+
 def test_a_request_that_is_handled_after_its_connection_has_ended_opens_no_session(shared: Any) -> None:
     async def test(share: Share, member: ShareMember) -> None:
         broker: Any = share.cluster.node(share.leader).broker.broker  # type: ignore[attr-defined]
