@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         LogTruncated,
         RebalanceInProgress,
     )
-    from kraft.client.core.share.records import Acknowledgement, ShareRecord
+    from kraft.client.core.share.records import Acknowledgement, AcknowledgementFailed, ShareRecord
     from kraft.client.core.transaction_errors import (
         AbortableTransactionError,
         CommitOutcomeUnknown,
@@ -41,6 +41,7 @@ _HOME = MappingProxyType(
     {
         "AbortableTransactionError": "core.transaction_errors",
         "Acknowledgement": "core.share.records",
+        "AcknowledgementFailed": "core.share.records",
         "CommitFailed": "core.records",
         "CommitOutcomeUnknown": "core.transaction_errors",
         "CommittedOffset": "core.records",
@@ -67,6 +68,7 @@ _HOME = MappingProxyType(
 __all__ = [
     "AbortableTransactionError",
     "Acknowledgement",
+    "AcknowledgementFailed",
     "CommitFailed",
     "CommitOutcomeUnknown",
     "CommittedOffset",

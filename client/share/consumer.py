@@ -317,7 +317,8 @@ class ShareConsumer:
         return await self._exchanges.finish_commit(commit)
 
     def commit_nowait(self) -> None:
-        """Do the same as `commit`, without waiting. If acknowledgements fail, a later `poll` raises the error."""
+        """Do the same as `commit`, without waiting. If acknowledgements fail, a later `poll` raises
+        AcknowledgementFailed."""
         self._begin_commit(is_awaited=False)
 
     def _begin_commit(self, *, is_awaited: bool) -> ShareCommit:

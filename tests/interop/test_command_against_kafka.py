@@ -70,6 +70,16 @@ def test_kraft_produce_and_consume_work_with_kafka(kraft: Command) -> None:
     assert kraft.json("partitions", "producers", "records")
 
 
+def test_kraft_consume_reads_as_a_member_of_a_share_group_of_kafka(kraft: Command) -> None:
+    kraft.run("topics", "create", "shared", "--partitions", "1")
+    kraft.run("configs", "alter", "--group", "workers", "--set", "share.auto.offset.reset=earliest")
+    kraft.run("produce", "shared", text="1\n2\n3\n4\n")
+    read = ("consume", "shared", "--share-group", "workers")
+    assert kraft.run(*read, "-n", "1", "--release") == "1\n"
+    assert kraft.run(*read, "-n", "2", "--reject") == "1\n2\n"
+    assert kraft.run(*read, "-n", "2") == "3\n4\n"
+
+
 def test_kraft_groups_command_works_with_kafka(kraft: Command, servers: str) -> None:
     kraft.run("topics", "create", "read", "--partitions", "2")
     kraft.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")

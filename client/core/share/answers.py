@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.records import TopicPartition
+from kraft.client.core.share.records import AcknowledgementFailed
 from kraft.wire.error_codes import ErrorCode
 
 RETRIED = frozenset(
@@ -43,7 +44,9 @@ MEANINGS: Mapping[ErrorCode, str] = MappingProxyType(
 """What each error of acknowledgements means, as far as the broker's own text does not say it."""
 
 
-def acknowledgement_error(partition: TopicPartition, code: ErrorCode, message: str = "") -> KafkaError:
+def acknowledgement_error(partition: TopicPartition, code: ErrorCode, message: str = "") -> AcknowledgementFailed:
     """Return the result of failed acknowledgements of a partition."""
     meaning = MEANINGS.get(code) or message.rstrip(". ") or "the broker has rejected them"
-    return KafkaError(code, f"acknowledgements of {partition[0]}-{partition[1]} failed: {meaning}")
+    return AcknowledgementFailed(
+        code, f"acknowledgements of {partition[0]}-{partition[1]} failed: {meaning}", partition
+    )

@@ -9,7 +9,8 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from kraft.client.core.records import Headers
+from kraft.client.core.records import Headers, KafkaError, TopicPartition
+from kraft.wire.error_codes import ErrorCode
 
 TopicIdPartition = tuple[UUID, int]
 
@@ -40,3 +41,12 @@ class ShareRecord(NamedTuple):
     headers: Headers
     leader_epoch: int
     delivery_count: int
+
+
+class AcknowledgementFailed(KafkaError):
+    """Acknowledgements of records of `partition` have failed, all together. The broker delivers the records again,
+    unless the acknowledgements have been carried out although their response was lost."""
+
+    def __init__(self, code: ErrorCode, message: str, partition: TopicPartition) -> None:
+        super().__init__(code, message)
+        self.partition = partition

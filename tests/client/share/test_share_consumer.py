@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.client import Acknowledgement, KafkaError, ShareConsumer, ShareRecord
+from kraft.client import Acknowledgement, AcknowledgementFailed, KafkaError, ShareConsumer, ShareRecord
 from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
 from kraft.wire.error_codes import ErrorCode
 from tests.client.share.share_consumers import LOCK_MS, alone, begin, fill, numbers, share_consumer
@@ -318,10 +318,11 @@ def test_a_failed_commit_nowait_is_raised_by_the_next_poll() -> None:
             await read(consumer, 2)
             await stage.world.sleep_ms(LOCK_MS + 500)
             consumer.commit_nowait()
-            with pytest.raises(KafkaError, match="the lock of a record has run out") as failed:
+            with pytest.raises(AcknowledgementFailed, match="the lock of a record has run out") as failed:
                 while True:
                     await consumer.poll()
             assert failed.value.code is ErrorCode.INVALID_RECORD_STATE
+            assert failed.value.partition == PLACE
 
     alone(test)
 

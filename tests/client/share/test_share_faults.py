@@ -253,6 +253,38 @@ def test_an_error_in_a_response_loses_no_record(key: ApiKey, code: ErrorCode) ->
     alone(test)
 
 
+@pytest.mark.parametrize("key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.SHARE_GROUP_HEARTBEAT])
+@pytest.mark.parametrize("action", [ReplyAction.CLOSE, ReplyAction.DROP])
+@pytest.mark.parametrize("after", [False, True], ids=["request", "response"])
+def test_what_a_commit_has_accepted_is_not_delivered_again_after_lost_messages(
+    key: ApiKey, action: ReplyAction, after: bool
+) -> None:
+    """A lost request is not carried out; a lost response is to one that was."""
+
+    async def test(stage: Stage) -> None:
+        await begin(stage, partitions=2)
+        accepted: set[tuple[int, int]] = set()
+        done: set[int] = set()
+        async with share_consumer(stage, request_timeout_ms=2_000) as consumer:
+            await consumer.subscribe(["orders"])
+            for turn in range(6):
+                await fill(stage, range(10 * turn, 10 * turn + 10))
+                stage.fault(api_key=key, action=action, after=after, times=2)
+                with trio.fail_after(60):
+                    while len(done) < 10 * turn + 10:
+                        records = await consumer.poll(records_max=4)
+                        places = {(record.partition, record.offset) for record in records}
+                        assert not places & accepted
+                        results = await consumer.commit()
+                        failed = {place for place, error in results.items() if error is not None}
+                        good = [one for one in records if (one.topic, one.partition) not in failed]
+                        accepted |= {(one.partition, one.offset) for one in good}
+                        done |= set(numbers(records))
+        assert done == set(range(60))
+
+    alone(test)
+
+
 def test_acknowledgements_fail_if_the_session_is_lost_and_the_records_come_again() -> None:
     async def test(stage: Stage) -> None:
         await begin(stage)
