@@ -52,7 +52,7 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table on standard output."""
-    print(table(columns, rows))
+    print(table(columns, rows), flush=True)  # a plan must be seen before the wait that follows it, also in a pipe
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
