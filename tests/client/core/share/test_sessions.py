@@ -375,11 +375,9 @@ def test_a_renewed_record_is_given_again_and_blocks_fetches_until_then() -> None
     request = member.send()
     assert (request.is_fetch, request.has_renewals) == (False, True)
     member.answer(request)
-    assert member.sessions.has_renewals
-    assert member.sessions.unacknowledged == 0
+    assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (True, 0)
     assert member.sessions.take_renewed() == [first]
-    assert not member.sessions.has_renewals
-    assert member.sessions.unacknowledged == 1
+    assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (False, 1)
 
 
 def test_a_record_whose_renewal_has_failed_is_gone() -> None:
