@@ -14,7 +14,7 @@ from tests.stages.clients_in_world import Stage, Test, run, three
 
 GROUP = "jobs"
 LOCK_MS = 2_000
-SHARED = {
+SHARED: dict[str, Any] = {
     "offsets_topic_num_partitions": "2",
     "share_coordinator_state_topic_num_partitions": "2",
     "group_share_heartbeat_interval_ms": "300",
@@ -24,7 +24,7 @@ SHARED = {
     "group_share_record_lock_duration_ms": str(LOCK_MS),
     "group_share_min_record_lock_duration_ms": "1000",
 }
-ONE_REPLICA = {
+ONE_REPLICA: dict[str, Any] = {
     "offsets_topic_replication_factor": "1",
     "share_coordinator_state_topic_replication_factor": "1",
     "share_coordinator_state_topic_min_isr": "1",

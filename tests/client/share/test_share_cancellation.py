@@ -18,7 +18,7 @@ STEPS_MAX = 2_000
 TOTAL = 3_000
 SECONDS_MAX = 5
 """Maximum virtual seconds of one run. It is much shorter than a lock or a session."""
-LONG_LOCK = {"group_share_record_lock_duration_ms": "30000", "group_share_session_timeout_ms": "45000"}
+LONG_LOCK: dict[str, Any] = {"group_share_record_lock_duration_ms": "30000", "group_share_session_timeout_ms": "45000"}
 EXPLICIT: dict[str, Any] = {"share_acknowledgement_mode": "explicit"}
 
 

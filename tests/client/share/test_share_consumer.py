@@ -11,7 +11,7 @@ import pytest
 from kraft.client import Acknowledgement, AcknowledgementFailed, KafkaError, ShareConsumer, ShareRecord
 from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
 from kraft.wire.error_codes import ErrorCode
-from tests.client.share.share_consumers import LOCK_MS, alone, begin, fill, numbers, share_consumer
+from tests.client.share.share_consumers import GROUP, LOCK_MS, alone, begin, fill, numbers, share_consumer
 from tests.stages.clients_in_world import PLACE, Stage
 from tests.stages.tables import replace_row
 
@@ -154,7 +154,7 @@ def test_record_limit_fetches_from_every_partition_in_turn() -> None:
     async def test(stage: Stage) -> None:
         await begin(stage, partitions=3)
         await fill(stage, range(60))
-        settings = {"share_acquire_mode": "record_limit", "max_poll_records": 7}
+        settings: dict[str, Any] = {"share_acquire_mode": "record_limit", "max_poll_records": 7}
         async with share_consumer(stage, **settings) as consumer:
             await consumer.subscribe(["orders"])
             assert sorted(numbers(await read(consumer, 60))) == list(range(60))
@@ -175,14 +175,12 @@ def test_offsets_without_records_are_acknowledged_as_gaps() -> None:
             await consumer.subscribe(["orders"])
             assert numbers(await read(consumer, 3)) == [0, 1, 2]
             assert await consumer.commit() == {PLACE: None}
-            share = stage.cluster.node(1).broker.broker.shares.find("jobs", (consumer_topic(stage), 0))  # type: ignore[union-attr]
+            node: Any = stage.cluster.node(1)
+            topic_id = node.publisher.image.topics.get("orders").topic_id
+            share = node.broker.broker.shares.find(GROUP, (topic_id, 0))
             assert share.state.start_offset == share.state.end_offset == 6
 
     alone(test, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1")
-
-
-def consumer_topic(stage: Stage) -> Any:
-    return stage.cluster.node(1).publisher.image.topics.get("orders").topic_id
 
 
 # explicit acknowledgements

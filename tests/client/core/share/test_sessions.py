@@ -182,6 +182,52 @@ def test_records_that_arrive_for_a_forgotten_partition_are_not_held() -> None:
     assert member.take() == []
 
 
+def test_the_records_of_a_damaged_batch_are_released_after_those_before_it_were_given() -> None:
+    member = Member()
+    good, bad = log_of([range(2)]), bytearray(log_of([range(2, 5)]))
+    bad[-1] ^= 0xFF
+    row = PartitionShareResult(
+        ErrorCode.NONE, "", ErrorCode.NONE, "", None, None, good + bytes(bad), (AcquiredRange(0, 4, 1),)
+    )
+    answer = ShareAnswer(ErrorCode.NONE, "", LOCK_MS, {FIRST: row})
+    member.sessions.accept(member.send(), answer, member.now_ms)
+    assert offsets(member.take()) == [(0, 0), (0, 1)]
+    with pytest.raises(KafkaError, match=r"orders-0: .*released, and delivered again") as damaged:
+        member.take()
+    assert damaged.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert member.take() == []
+    assert member.send().acknowledged[FIRST].types == dict.fromkeys(range(2, 5), Acknowledgement.RELEASE)
+
+
+def test_gaps_are_acknowledged_as_such_and_are_not_counted() -> None:
+    member = Member()
+    row = PartitionShareResult(
+        ErrorCode.NONE, "", ErrorCode.NONE, "", None, None, log_of([[0, 2]]), (AcquiredRange(0, 3, 1),)
+    )
+    answer = ShareAnswer(ErrorCode.NONE, "", LOCK_MS, {FIRST: row})
+    member.sessions.accept(member.send(), answer, member.now_ms)
+    assert offsets(member.take()) == [(0, 0), (0, 2)]
+    assert member.take() == []
+    member.finish()
+    request = member.send()
+    assert request.acknowledged[FIRST].types == {0: 1, 1: 0, 2: 1, 3: 0}
+    (result,) = member.answer(request)
+    assert result.record_count == 2
+
+
+def test_iteration_takes_the_next_record_of_a_decoded_batch() -> None:
+    member = Member()
+    member.fetch(first=range(3))
+    member.take(1)
+    held = member.sessions.buffer_of(("orders", 0))
+    assert held is not None
+    held.accept_given()
+    held.queue_marked(member.now_ms)
+    assert held.take_next().offset == 1
+    assert list(held.given) == [1]
+    assert member.sessions.buffer_of(("orders", 1)) is None
+
+
 # acknowledgements
 
 
@@ -329,11 +375,9 @@ def test_a_renewed_record_is_given_again_and_blocks_fetches_until_then() -> None
     request = member.send()
     assert (request.is_fetch, request.has_renewals) == (False, True)
     member.answer(request)
-    assert member.sessions.has_renewals
-    assert member.sessions.unacknowledged == 0
+    assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (True, 0)
     assert member.sessions.take_renewed() == [first]
-    assert not member.sessions.has_renewals
-    assert member.sessions.unacknowledged == 1
+    assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (False, 1)
 
 
 def test_a_record_whose_renewal_has_failed_is_gone() -> None:
