@@ -28,6 +28,7 @@ from kraft.sim.nemesis.plan import (
     RARE_KINDS,
     RETAINER,
     RETENTION_CHECK,
+    SHARE_GROUP,
     Plan,
     allows,
 )
@@ -82,6 +83,22 @@ CONSUMER_GROUP_SETTINGS = MappingProxyType(
     }
 )
 """Settings of worlds with the mixed group: sessions of a few seconds, like those of classic members."""
+
+SHARE_GROUP_SETTINGS = MappingProxyType(
+    {
+        "group.share.session.timeout.ms": "6000",
+        "group.share.min.session.timeout.ms": "6000",
+        "group.share.heartbeat.interval.ms": "1500",
+        "group.share.min.heartbeat.interval.ms": "500",
+        "group.share.record.lock.duration.ms": "2000",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "share.coordinator.snapshot.update.records.per.snapshot": "20",
+        "share.coordinator.state.topic.prune.interval.ms": "5000",
+    }
+)
+"""Settings of worlds with share groups: sessions and locks of a few seconds, and a log of states that is often
+shortened."""
 
 Choices = Sequence[Mapping[str, str]]
 """Alternative sets of configuration keys, one of which is drawn; {} stands for the defaults."""
@@ -182,6 +199,8 @@ def _draw_cluster(seed: int) -> tuple[Plan, PlanChoices]:
         overrides[RETENTION_CHECK] = RETENTION_CHECK_MS
     if MIXED_GROUP in profile.rare_clients:
         overrides.update(CONSUMER_GROUP_SETTINGS)
+    if SHARE_GROUP in profile.rare_clients:
+        overrides.update(SHARE_GROUP_SETTINGS)
     if profile.changes_directories and NamedRandom(seed, "directory rate").below(2):
         overrides.update(DIRECTORY_RATE)
     if profile.is_hot:
