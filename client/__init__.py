@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LogTruncated,
         RebalanceInProgress,
     )
+    from kraft.client.core.share.records import Acknowledgement, ShareRecord
     from kraft.client.core.transaction_errors import (
         AbortableTransactionError,
         CommitOutcomeUnknown,
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from kraft.client.delivery import Delivery
     from kraft.client.producer import Producer
     from kraft.client.rebalancing import RebalanceListener
+    from kraft.client.share.consumer import ShareConsumer
 
 _HOME = MappingProxyType(
     {
         "AbortableTransactionError": "core.transaction_errors",
+        "Acknowledgement": "core.share.records",
         "CommitFailed": "core.records",
         "CommitOutcomeUnknown": "core.transaction_errors",
         "CommittedOffset": "core.records",
@@ -54,6 +57,8 @@ _HOME = MappingProxyType(
         "ProducerFenced": "core.transaction_errors",
         "RebalanceInProgress": "core.records",
         "RebalanceListener": "rebalancing",
+        "ShareConsumer": "share.consumer",
+        "ShareRecord": "core.share.records",
         "TransactionAborted": "core.transaction_errors",
     }
 )
@@ -61,6 +66,7 @@ _HOME = MappingProxyType(
 
 __all__ = [
     "AbortableTransactionError",
+    "Acknowledgement",
     "CommitFailed",
     "CommitOutcomeUnknown",
     "CommittedOffset",
@@ -77,6 +83,8 @@ __all__ = [
     "ProducerFenced",
     "RebalanceInProgress",
     "RebalanceListener",
+    "ShareConsumer",
+    "ShareRecord",
     "TransactionAborted",
 ]
 

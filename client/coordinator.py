@@ -11,7 +11,7 @@ from typing import Any
 
 from kraft.client.cluster import METADATA_TIMEOUT_MS, RETRIABLE, Cluster
 from kraft.client.connections import CONNECTION_FAILURES
-from kraft.client.core.configs import ConsumerConfig
+from kraft.client.core.configs import ClientConfig
 from kraft.client.core.records import KafkaError
 from kraft.client.core.topology import BrokerEndpoint
 from kraft.seam import Address, WireError
@@ -27,7 +27,7 @@ MEMBERSHIP, HEARTBEATS, COMMITS = "membership", "heartbeats", "commits"
 class Coordinator:
     """The coordinator of one group. `node` is its broker; None while the broker is not known."""
 
-    def __init__(self, config: ConsumerConfig, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, config: ClientConfig, cluster: Cluster, group_id: str) -> None:
         self.group_id = group_id
         self.node: BrokerEndpoint | None = None
         self._config = config

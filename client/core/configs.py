@@ -11,7 +11,7 @@ the closest known key.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Self
@@ -45,6 +45,21 @@ CLASSIC_ONLY = MappingProxyType(
     }
 )
 """Settings of a consumer that the brokers decide in the consumer protocol, and where."""
+NOT_FOR_SHARE = MappingProxyType(
+    {
+        "auto_offset_reset": "the group has share.auto.offset.reset",
+        "auto_commit_interval_ms": "there are no offsets to commit",
+        "enable_auto_commit": "there are no offsets to commit; see share_acknowledgement_mode",
+        "group_instance_id": "share groups have no static members",
+        "group_protocol": "share groups have a protocol of their own",
+        "group_remote_assignor": "the coordinator assigns partitions",
+        "heartbeat_interval_ms": "the group has share.heartbeat.interval.ms",
+        "isolation_level": "the group has share.isolation.level",
+        "partition_assignment_strategy": "the coordinator assigns partitions",
+        "session_timeout_ms": "the group has share.session.timeout.ms",
+    }
+)
+"""Settings of a consumer that a share consumer cannot have, and why."""
 NO_EFFECT = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -124,7 +139,7 @@ class ClientConfig:
     @classmethod
     def _check_unknown(cls, key: str, name: str, known: Iterable[str]) -> None:
         """Raise ConfigError unless this unknown setting may be ignored."""
-        others = {field.name for kind in ClientConfig.__subclasses__() for field in fields(kind)}
+        others = {field.name for kind in _kinds(ClientConfig) for field in fields(kind)}
         if name in NO_EFFECT or name in others:
             return
         for beginning, why in UNSUPPORTED.items():
@@ -208,29 +223,72 @@ class ProducerConfig(ClientConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerConfig(ClientConfig):
-    """Kafka's consumer settings."""
+class GroupReaderConfig(ClientConfig):
+    """Settings that a consumer and a share consumer have in common."""
 
-    client_id: str = "pykraft-consumer"
     client_rack: str = ""
     group_id: str | None = None
-    group_instance_id: str | None = None
-    group_protocol: str = "classic"
-    group_remote_assignor: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: str | Sequence[Any] = ("range", "cooperative-sticky")
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    auto_offset_reset: str = "latest"
-    isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
     allow_auto_create_topics: bool = True
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareConsumerConfig(GroupReaderConfig):
+    """Kafka's share consumer settings."""
+
+    client_id: str = "pykraft-share-consumer"
+    share_acknowledgement_mode: str = "implicit"
+    share_acquire_mode: str = "batch_optimized"
+
+    def __post_init__(self) -> None:
+        self._check(share_acknowledgement_mode=("implicit", "explicit"))
+        self._check(share_acquire_mode=("batch_optimized", "record_limit"))
+        if not self.group_id:
+            raise ConfigError("group_id is missing: a share consumer reads as a member of a share group")
+        if self.max_poll_records < 1:
+            raise ConfigError(f"max_poll_records={self.max_poll_records}: expected 1 or more")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the configuration like `ClientConfig.of`. Reject settings of other consumers, which the share group
+        decides."""
+        for key in settings:
+            why = NOT_FOR_SHARE.get(key.replace(".", "_"))
+            if why is not None:
+                raise ConfigError(f"{key} cannot be set for a share consumer: {why}")
+        return super().of(settings)
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the application acknowledges each record itself."""
+        return self.share_acknowledgement_mode == "explicit"
+
+    @property
+    def is_record_limit(self) -> bool:
+        """Whether no record more than `max.poll.records` is acquired (KIP-1206)."""
+        return self.share_acquire_mode == "record_limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(GroupReaderConfig):
+    """Kafka's consumer settings."""
+
+    client_id: str = "pykraft-consumer"
+    group_instance_id: str | None = None
+    group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    partition_assignment_strategy: str | Sequence[Any] = ("range", "cooperative-sticky")
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    auto_offset_reset: str = "latest"
+    isolation_level: str = "read_uncommitted"
     max_partition_fetch_bytes: int = 1_048_576
 
     def __post_init__(self) -> None:
@@ -284,6 +342,13 @@ class ConsumerConfig(ClientConfig):
         """Assignors, or their names, in order of preference."""
         listed = self.partition_assignment_strategy
         return [name.strip() for name in listed.split(",")] if isinstance(listed, str) else list(listed)
+
+
+def _kinds(config: type[ClientConfig]) -> Iterator[type[ClientConfig]]:
+    """Yield every kind of configuration below this one."""
+    for kind in config.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
 
 
 def _typed(key: str, value: Any, wanted: str) -> Any:

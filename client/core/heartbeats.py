@@ -37,14 +37,15 @@ class TopicSubscription:
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """What a member of a consumer group tells its coordinator in addition to its subscription. An `assignor` of None
-    leaves the choice to the coordinator."""
+    """What a member of a group tells its coordinator in addition to its subscription. An `assignor` of None leaves the
+    choice to the coordinator."""
 
     group_id: str
     instance_id: str | None = None
     rack: str | None = None
     rebalance_timeout_ms: int = 300_000
     assignor: str | None = None
+    is_share_group: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""Errors with which a coordinator rejects a member of a consumer group (KIP-848) permanently, and what to do about
-each.
+"""Errors with which a coordinator rejects a member of a consumer group (KIP-848) or a share group (KIP-932)
+permanently, and what to do about each.
 
 Source: ConsumerGroupHeartbeatResponse, Kafka's ConsumerHeartbeatRequestManager.
 """
@@ -40,9 +40,21 @@ ADVICE: Mapping[ErrorCode, str] = MappingProxyType(
 )
 """What to do after each error, as far as it is not obvious from the coordinator's own text."""
 
+SHARE_ADVICE: Mapping[ErrorCode, str] = MappingProxyType(
+    {
+        ErrorCode.GROUP_MAX_SIZE_REACHED: (
+            "the group is full: stop a member, or raise the brokers' group.share.max.size"
+        ),
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client needs the right READ on the group",
+        ErrorCode.UNSUPPORTED_VERSION: "upgrade the brokers, and then the feature share.version to 1",
+    }
+)
+"""The same for a member of a share group."""
+
 
 def membership_error(code: ErrorCode, message: str, settings: MemberSettings) -> KafkaError:
     """Return the error that `poll` raises. Its text has the coordinator's message and the advice for this error."""
-    advice = ADVICE.get(code, "").format(instance=settings.instance_id, assignor=settings.assignor)
+    every = SHARE_ADVICE if settings.is_share_group else ADVICE
+    advice = every.get(code, "").format(instance=settings.instance_id, assignor=settings.assignor)
     text = "; ".join(part for part in (message.rstrip(". "), advice) if part) or "the member was rejected"
     return KafkaError(code, f"group {settings.group_id}: {text}")

@@ -1,0 +1,222 @@
+"""The records that one share session holds of one partition for this member, from their arrival to the result of their
+acknowledgement.
+
+A record is buffered, then given to the application, then acknowledged. An acknowledgement is marked by the application,
+then queued, then in flight. A record whose lock has run out while it was buffered is dropped, because another member
+may get it. Source: KIP-932, Kafka's ShareInFlightBatch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.share.acknowledging import RENEW, PendingAcknowledgements, Settled
+from kraft.client.core.share.acquired import AcquiredRecords
+from kraft.client.core.share.records import GAP, Acknowledgement, ShareRecord
+from kraft.seam import WireError
+
+ACCEPT, RELEASE = int(Acknowledgement.ACCEPT), int(Acknowledgement.RELEASE)
+
+
+class HeldRecords:
+    """The records of one partition."""
+
+    __slots__ = (
+        "_waiting",
+        "deadline_ms",
+        "given",
+        "in_flight",
+        "marked",
+        "may_renew",
+        "partition",
+        "queued",
+        "records",
+        "renewed",
+    )
+
+    def __init__(self, partition: TopicPartition, *, may_renew: bool = True) -> None:
+        self.partition = partition
+        self.may_renew = may_renew
+        """Whether the broker knows how to renew locks."""
+        self.records: list[ShareRecord] = []
+        """The decoded records of the current batch that were not given yet, in reverse order."""
+        self.deadline_ms = float("inf")
+        """Time when the locks of `records` have run out."""
+        self.given: dict[int, ShareRecord] = {}
+        """Records that the application has, and whose acknowledgement is not queued, by offset."""
+        self.renewed: set[int] = set()
+        """Offsets of given records that were renewed since, and that `poll` returns again."""
+        self.marked: dict[int, int] = {}
+        """Acknowledgements that the application has made, and that are not queued yet."""
+        self.queued: PendingAcknowledgements | None = None
+        self.in_flight: PendingAcknowledgements | None = None
+        self._waiting: deque[AcquiredRecords] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is held."""
+        is_buffered = self.records or self._waiting
+        return not (is_buffered or self.given or self.marked or self.queued or self.in_flight)
+
+    @property
+    def has_renewals(self) -> bool:
+        """Whether the lock of a record is being renewed, or a renewed record is to be given again."""
+        pending = (self.queued, self.in_flight)
+        return bool(self.renewed) or any(one is not None and one.has_renewals for one in pending)
+
+    # buffered records
+
+    def add(self, acquired: AcquiredRecords) -> None:
+        self._waiting.append(acquired)
+
+    def has_more(self, now_ms: int) -> bool:
+        """Whether there are buffered records whose locks have not run out."""
+        self._drop_expired(now_ms)
+        return bool(self.records or self._waiting)
+
+    def _drop_expired(self, now_ms: int) -> None:
+        if self.records and now_ms >= self.deadline_ms:
+            self.records.clear()
+        while self._waiting and now_ms >= self._waiting[0].deadline_ms:
+            self._waiting.popleft()
+
+    def take(self, count: int, now_ms: int) -> list[ShareRecord]:
+        """Give at most `count` records to the application. Raise WireError if the next batch is damaged and no record
+        precedes it; the rest of its response is then released."""
+        taken: list[ShareRecord] = []
+        self._drop_expired(now_ms)
+        while len(taken) < count:
+            try:
+                if not self.records and not self._open(now_ms):
+                    break
+            except WireError:
+                if taken:
+                    break
+                self._queue(dict.fromkeys(self._waiting.popleft().drop(), RELEASE), now_ms)
+                raise
+            room = count - len(taken)
+            if room >= len(self.records):
+                taken += reversed(self.records)
+                self.records.clear()
+            else:
+                taken += reversed(self.records[-room:])
+                del self.records[-room:]
+        self.given.update((record.offset, record) for record in taken)
+        return taken
+
+    def take_next(self) -> ShareRecord:
+        """Give the next decoded record to the application."""
+        record = self.records.pop()
+        self.given[record.offset] = record
+        return record
+
+    def _open(self, now_ms: int) -> bool:
+        """Decode the next batch that has acquired records into `records`. Return False if there is none."""
+        while self._waiting:
+            acquired = self._waiting[0]
+            batch = acquired.next_batch()
+            if batch is None:
+                self._waiting.popleft()
+                continue
+            if batch.gaps:
+                self._queue(dict.fromkeys(batch.gaps, GAP), now_ms)
+            if batch.records:
+                batch.records.reverse()
+                self.records, self.deadline_ms = batch.records, acquired.deadline_ms
+                return True
+        return False
+
+    def release_buffered(self, now_ms: int) -> None:
+        """Acknowledge the buffered records so that other members get them."""
+        self._drop_expired(now_ms)
+        offsets = [record.offset for record in self.records]
+        for acquired in self._waiting:
+            offsets += acquired.drop()
+        self.drop_buffered()
+        if offsets:
+            self._queue(dict.fromkeys(offsets, RELEASE), now_ms)
+
+    def drop_buffered(self) -> None:
+        self.records.clear()
+        self._waiting.clear()
+
+    # acknowledgements of the application
+
+    @property
+    def unacknowledged(self) -> int:
+        """Number of given records that the application has not acknowledged. Renewed records that `poll` has not
+        returned again do not count."""
+        return len(self.given) - len(self.marked.keys() | self.renewed)
+
+    def mark(self, offset: int, acknowledgement: int) -> bool:
+        """Acknowledge a given record. Return False if it is not held any more."""
+        if offset not in self.given:
+            return False
+        self.marked[offset] = acknowledgement
+        return True
+
+    def accept_given(self) -> None:
+        """Acknowledge all given records as processed."""
+        self.marked.update(dict.fromkeys(self.given, ACCEPT))
+
+    def queue_marked(self, now_ms: int) -> None:
+        """Queue the acknowledgements that the application has made."""
+        if not self.marked:
+            return
+        pending = self._queue(self.marked, now_ms)
+        for offset, acknowledgement in self.marked.items():
+            record = self.given.pop(offset)
+            if acknowledgement == RENEW:
+                pending.renewing[offset] = record
+        self.renewed -= self.marked.keys()
+        self.marked = {}
+
+    def _queue(self, types: Mapping[int, int], now_ms: int) -> PendingAcknowledgements:
+        if self.queued is None:
+            self.queued = PendingAcknowledgements(now_ms)
+        self.queued.types.update(types)
+        return self.queued
+
+    def take_renewed(self) -> list[ShareRecord]:
+        """Return the records that were renewed. The application has them again."""
+        records = [self.given[offset] for offset in sorted(self.renewed)]
+        self.renewed.clear()
+        return records
+
+    # requests
+
+    def send_queued(self) -> PendingAcknowledgements:
+        """Move the queued acknowledgements into a request, and return them."""
+        assert self.queued is not None
+        assert self.in_flight is None
+        self.in_flight, self.queued = self.queued, None
+        return self.in_flight
+
+    def requeue(self, retry_ms: int) -> None:
+        """Queue the acknowledgements in flight again, because the broker could not carry them out now. They are sent
+        from `retry_ms` on."""
+        again, later = self.in_flight, self.queued
+        assert again is not None
+        if later is not None:
+            again.add_later(later)
+        again.attempts += 1
+        again.retry_ms = retry_ms
+        self.in_flight, self.queued = None, again
+
+    def settle(self, done: PendingAcknowledgements, error: KafkaError | None) -> Settled:
+        """Take the result of acknowledgements that were sent. Renewed records are given to the application again."""
+        if self.in_flight is done:
+            self.in_flight = None
+        if error is None and done.renewing:
+            self.given.update(done.renewing)
+            self.renewed.update(done.renewing)
+        count = sum(kind != GAP for kind in done.types.values())
+        return Settled(self.partition, count, error, tuple(done.commits))
+
+    def fail_all(self, error: KafkaError) -> list[Settled]:
+        """Fail every acknowledgement without a result."""
+        pending = [one for one in (self.in_flight, self.queued) if one is not None]
+        self.queued = None
+        return [self.settle(one, error) for one in pending]

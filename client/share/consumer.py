@@ -1,0 +1,318 @@
+"""The share consumer: reads records that its share group delivers to it, and acknowledges them.
+
+    async with ShareConsumer(bootstrap_servers="localhost:9092", group_id="jobs") as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            ...
+
+By default, records are acknowledged implicitly: they are accepted when the application asks for the next ones, or
+commits. With `share_acknowledgement_mode="explicit"`, the application acknowledges each record itself, before it asks
+for the next ones. Closing the consumer releases all other records. One task at a time may poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+import trio
+
+from kraft.client.background import open_background
+from kraft.client.cluster import Cluster
+from kraft.client.connections import VersionMismatch
+from kraft.client.core.configs import ShareConsumerConfig
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.share.acknowledging import RENEW, Commit
+from kraft.client.core.share.held import HeldRecords
+from kraft.client.core.share.records import Acknowledgement, ShareRecord
+from kraft.client.core.share.requests import ShareMemberId
+from kraft.client.not_open import not_open, not_open_error
+from kraft.client.share.exchanges import ShareExchanges
+from kraft.client.share.membership import ShareGroupMembership
+from kraft.client.subscription import SubscribedTopics
+from kraft.seam import Clock, Seam, WireError, sole_error
+from kraft.seam.ids import encode_uuid
+
+__all__ = ["ShareConsumer"]
+
+log = structlog.get_logger("kraft.client")
+
+RECORDS_BETWEEN_CHECKPOINTS = 500
+CLOSE_TIMEOUT_MS = 4_000
+
+
+class ShareConsumer:
+    """A share consumer; see the module for an example. Keyword arguments are Kafka's share consumer configs
+    (`ShareConsumerConfig`), for example `group_id="jobs"`."""
+
+    def __init__(self, *, tls: object | None = None, seam: Seam | None = None, **settings: Any) -> None:
+        self.config = ShareConsumerConfig.of(settings)
+        self._tls = tls
+        self._given_seam = seam
+        self._clock: Clock = not_open("ShareConsumer")
+        self._cluster: Cluster = not_open("ShareConsumer")
+        self._exchanges: ShareExchanges = not_open("ShareConsumer")
+        self._is_explicit = self.config.is_explicit
+        self._group: ShareGroupMembership | None = None
+        self._scope: trio.CancelScope | None = None
+        self._failures: dict[str, Exception] = {}
+        """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
+        is kept."""
+        self._end: Exception | None = not_open_error("ShareConsumer")
+        """The error that every `poll` raises because no record can arrive. It is cleared when the application
+        subscribes again."""
+        self._arrived = trio.Event()
+        self._last: HeldRecords | None = None
+        self._credit = 0
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            background = open_background(self._given_seam)
+            seam, self._nursery = await stack.enter_async_context(background)
+            config = self.config
+            self._clock = seam.clock
+            self._cluster = Cluster(
+                config.addresses,
+                seam,
+                client_id=config.client_id,
+                tls=self._tls,
+                may_create_topics=config.allow_auto_create_topics,
+            )
+            stack.callback(self._cluster.close)
+            self._member_id = encode_uuid(seam.random.stream("member ids").uuid())
+            member = ShareMemberId(config.group_id or "", self._member_id)
+            self._exchanges = ShareExchanges(config, self._cluster, member, self._nursery, self._announce, self._fail)
+            self._nursery.start_soon(self._exchanges.run)
+            self._end = None
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
+                await self._leave()
+        finally:
+            for failure in self._failures.values():
+                log.warning("the share consumer was closed before poll raised this error", problem=str(failure))
+            self._end = RuntimeError("the share consumer is closed")
+            self._announce()
+            try:
+                await self._stack.__aexit__(kind, error, trace)
+            except BaseExceptionGroup as group:
+                if error is None or sole_error(group) is not sole_error(error):
+                    raise
+                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
+                # KafkaError` works.
+
+    # subscription
+
+    async def subscribe(self, topics: Iterable[str] | str) -> None:
+        """Join the share group `group_id`, or change the topics of a member. Share groups have no patterns. Return at
+        once; records arrive during `poll`. Without topics, do the same as `unsubscribe`."""
+        names = [topics] if isinstance(topics, str) else topics
+        names = sorted(set(names))
+        if not names:
+            await self.unsubscribe()
+            return
+        wanted = SubscribedTopics(self._cluster, names, self._fail)
+        if self._group is not None and self._end is None:
+            self._group.subscribe(wanted)
+            await trio.lowlevel.checkpoint()
+            return
+        await self.unsubscribe()
+        self._group = ShareGroupMembership(
+            self.config, self._cluster, self._member_id, wanted, self._assign, self._fail
+        )
+        self._scope = trio.CancelScope()
+        self._nursery.start_soon(self._run_membership, self._group, self._scope)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, if this consumer is a member. Records that are not acknowledged are released."""
+        with trio.CancelScope(shield=True):
+            await self._leave()
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions from which this consumer gets records now. Other members may get records of them too."""
+        return self._exchanges.assigned
+
+    @property
+    def member_id(self) -> str:
+        """The id of this consumer in its group; empty outside of a group."""
+        return "" if self._group is None else self._group.member.member_id
+
+    @property
+    def acquisition_lock_ms(self) -> int | None:
+        """For how long a record is delivered to this consumer only, in ms. None before the first fetch."""
+        return self._exchanges.lock_ms
+
+    def _assign(self, partitions: frozenset[TopicPartition]) -> None:
+        self._last = None
+        self._exchanges.assign(partitions)
+
+    async def _run_membership(self, group: ShareGroupMembership, scope: trio.CancelScope) -> None:
+        with scope:
+            try:
+                await group.run()
+            except* (KafkaError, VersionMismatch, WireError) as problems:
+                self._assign(frozenset())
+                error = sole_error(problems)
+                self._end = error if isinstance(error, Exception) else problems
+                self._announce()
+
+    async def _leave(self) -> None:
+        """Send the acknowledgements that were made, end the share sessions, and leave the group."""
+        group, self._group, self._end, self._last = self._group, None, None, None
+        if self._scope is not None:
+            self._scope.cancel()
+            self._scope = None
+        if group is None:
+            return
+        try:
+            self._exchanges.sessions.queue_marked(self._clock.monotonic_ms())
+            await self._exchanges.end_sessions()
+        finally:
+            await group.leave()
+
+    # reading
+
+    async def poll(self, *, records_max: int | None = None, timeout_ms: float | None = None) -> list[ShareRecord]:
+        """Return delivered records, at most `records_max` (`max.poll.records`). Wait until there is at least one, and
+        return an empty list only on timeout. The records of the last call are accepted, or have the acknowledgements
+        that were made. Records whose lock was renewed are returned again, before any other.
+
+        Raise RuntimeError if nothing is subscribed, or if an explicit acknowledgement is missing. Raise KafkaError
+        CORRUPT_MESSAGE if a batch is damaged; its records are released."""
+        count = self.config.max_poll_records if records_max is None else records_max
+        self._finish_given()
+        self._last = None
+        self._credit = RECORDS_BETWEEN_CHECKPOINTS
+        deadline = float("inf") if timeout_ms is None else trio.current_time() + timeout_ms / 1000
+        await trio.lowlevel.checkpoint()
+        group, exchanges = self._group, self._exchanges
+        if group is None:
+            self._raise_failure()
+            raise RuntimeError("poll has nothing to read: subscribe first")
+        group.poll_begins()
+        exchanges.is_wanted = True
+        try:
+            while True:
+                self._raise_failure()
+                taken = self._take(count)
+                exchanges.wake()
+                if taken:
+                    return taken
+                with trio.move_on_at(deadline) as waited:
+                    await self._arrived.wait()
+                if waited.cancelled_caught and not self._is_interrupted:
+                    return []
+        finally:
+            exchanges.is_wanted = False
+            group.poll_ends()
+
+    def _finish_given(self) -> None:
+        """Queue the acknowledgements of the records that the application has, because it has finished with them. Raise
+        RuntimeError if an explicit one is missing."""
+        sessions = self._exchanges.sessions
+        if self._is_explicit:
+            missing = sessions.unacknowledged
+            if missing:
+                raise RuntimeError(f"{missing} records have no acknowledgement: acknowledge each before the next poll")
+        else:
+            sessions.accept_given()
+        sessions.queue_marked(self._clock.monotonic_ms())
+
+    def _take(self, count: int) -> list[ShareRecord]:
+        sessions = self._exchanges.sessions
+        renewed = sessions.take_renewed()
+        if renewed or sessions.has_renewals:
+            return renewed
+        return sessions.take(count, self._clock.monotonic_ms())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ShareRecord:
+        last = self._last
+        self._credit -= 1
+        if last is not None and last.records and self._credit > 0 and not self._is_interrupted:
+            # Fast path of nearly every iteration: return the next record of the same batch, without a checkpoint.
+            record = self._next_of(last)
+            if record is not None:
+                return record
+        record = (await self.poll(records_max=1))[0]
+        self._last = self._exchanges.sessions.buffer_of((record.topic, record.partition))
+        return record
+
+    def _next_of(self, last: HeldRecords) -> ShareRecord | None:
+        """Finish the last record of a batch, and return the next one. None if the batch must not go on: its locks have
+        run out, or an explicit acknowledgement is missing."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= last.deadline_ms:
+            return None
+        if not self._is_explicit:
+            last.accept_given()
+        elif last.unacknowledged or RENEW in last.marked.values():
+            return None
+        if last.queued is None:
+            self._exchanges.wake()
+        last.queue_marked(now_ms)
+        if self._group is not None:
+            self._group.poll_clock.is_iterated = True
+        return last.take_next()
+
+    @property
+    def _is_interrupted(self) -> bool:
+        return bool(self._failures) or self._end is not None
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures.pop(next(iter(self._failures)))
+        if self._end is not None:
+            raise self._end
+
+    def _fail(self, failure: Exception) -> None:
+        self._failures.setdefault(repr(failure), failure)
+        self._announce()
+
+    def _announce(self) -> None:
+        self._arrived.set()
+        self._arrived = trio.Event()
+
+    # acknowledging
+
+    def acknowledge(self, record: ShareRecord, acknowledgement: Acknowledgement = Acknowledgement.ACCEPT) -> None:
+        """Say what the broker is to do with a record. It is sent by the next `poll` or commit, or when the consumer
+        closes; until then a second call replaces it. Needs `share_acknowledgement_mode="explicit"`.
+
+        Raise RuntimeError in implicit mode, ValueError if this consumer does not hold the record any more, and
+        KafkaError UNSUPPORTED_VERSION for RENEW if the broker does not support it."""
+        if not self._is_explicit:
+            raise RuntimeError('acknowledge needs share_acknowledgement_mode="explicit"')
+        self._exchanges.sessions.mark(record, Acknowledgement(acknowledgement))
+
+    async def commit(self) -> dict[TopicPartition, KafkaError | None]:
+        """Send all acknowledgements, and wait for the results. In implicit mode, accept all records that were returned.
+        Return the result of each partition with acknowledgements: None, or the error with which all of them failed, for
+        example INVALID_RECORD_STATE if the lock of a record has run out. The broker delivers their records again.
+
+        Failures of acknowledgements that `poll` has sent since the last commit are returned as well."""
+        commit = self._begin_commit(is_awaited=True)
+        return await self._exchanges.finish_commit(commit)
+
+    def commit_nowait(self) -> None:
+        """Do the same as `commit`, without waiting. If acknowledgements fail, a later `poll` raises the error."""
+        self._begin_commit(is_awaited=False)
+
+    def _begin_commit(self, *, is_awaited: bool) -> Commit:
+        sessions = self._exchanges.sessions
+        if not self._is_explicit:
+            sessions.accept_given()
+        sessions.queue_marked(self._clock.monotonic_ms())
+        return self._exchanges.begin_commit(is_awaited=is_awaited)
