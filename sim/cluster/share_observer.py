@@ -51,6 +51,9 @@ class ShareObserver:
             for step in taken:
                 self._tell(step)
 
+    def _add(self, step: Observation) -> None:
+        self._steps.append(step)
+
     # reading the state
 
     def _spy_persister(self, persister: Any) -> None:
@@ -70,14 +73,14 @@ class ShareObserver:
         partition = share.partition
         log = (self._labels.of(partition.topic_id, partition.topic), partition.index)
         leader = ShareLeader(self._id, self._incarnation, self._adopted, share.key, log, share.leader_epoch)
-        self._steps.append(steps.StateRequested(leader))
+        self._add(steps.StateRequested(leader))
         self._spy_share(share, leader)
 
         def read(reply: StateReply) -> None:
             state = reply.state
             if reply.error is ErrorCode.NONE and state is not None:
                 found = (state.state_epoch, state.start_offset, state.batches)
-                self._steps.append(steps.StateRead(leader, *found))
+                self._add(steps.StateRead(leader, *found))
             ticket(reply)
 
         return read
@@ -88,15 +91,15 @@ class ShareObserver:
         """For each call of `acknowledge` that is running, the number of its write, once that is known."""
 
         def spy_begin(state: SharePartition) -> None:
-            self._steps.append(steps.LeaderBegun(leader, state.start_offset))
-            _StateSpy(share, state, leader, self._steps.append, asking)
+            self._add(steps.LeaderBegun(leader, state.start_offset))
+            _StateSpy(share, state, leader, self._add, asking)
             begin(state)
 
         def spy_close(error: ErrorCode) -> None:
             is_open = share.stage is not ShareStage.CLOSED
             close(error)
             if is_open:
-                self._steps.append(steps.LeaderClosed(leader))
+                self._add(steps.LeaderClosed(leader))
 
         def spy_acknowledge(
             member: str, batches: Sequence[AcknowledgementBatch], on_acknowledged: Callable[[ErrorCode], None]
@@ -105,7 +108,7 @@ class ShareObserver:
 
             def told(error: ErrorCode) -> None:
                 if error is ErrorCode.NONE and share.state is not None and numbers:
-                    self._steps.append(steps.AcknowledgementAnswered(leader, member, numbers[0]))
+                    self._add(steps.AcknowledgementAnswered(leader, member, numbers[0]))
                 on_acknowledged(error)
 
             asking.append(numbers)
@@ -128,17 +131,17 @@ class ShareObserver:
         def spy_open(member: ShareMember, connection: int) -> ShareSession | ErrorCode:
             found = opened(member, connection)
             if isinstance(found, ShareSession):
-                self._steps.append(steps.SessionOpened(*name(member)))
+                self._add(steps.SessionOpened(*name(member)))
             return found
 
         def spy_resume(member: ShareMember, epoch: int) -> ShareSession | ErrorCode:
             found = resume(member, epoch)
-            self._steps.append(steps.SessionContinued(*name(member), epoch, isinstance(found, ShareSession)))
+            self._add(steps.SessionContinued(*name(member), epoch, isinstance(found, ShareSession)))
             return found
 
         def spy_close(member: ShareMember) -> None:
             close(member)
-            self._steps.append(steps.SessionClosed(*name(member)))
+            self._add(steps.SessionClosed(*name(member)))
 
         sessions.open = spy_open  # type: ignore[method-assign]
         sessions.resume = spy_resume  # type: ignore[method-assign]

@@ -110,6 +110,7 @@ class ShareGroups:
     async def run(self, work: Iterable[PlannedOperation]) -> None:
         """Carry out the operations of a plan, then keep running until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
+        self._writing_seam = world.node(SHARE_PRODUCER)
         every = tuple(work)
         requests = [PlannedOperation(0, SET_GROUP_CONFIG, target, -1) for target in range(len(GROUPS))] + [
             operation for operation in every if operation.verb in SHARE_ADMIN_VERBS
@@ -212,7 +213,7 @@ class ShareGroups:
         return Producer(
             bootstrap_servers=self.cluster.shape.bootstrap_servers,
             client_id=SHARE_PRODUCER,
-            seam=self.cluster.world.node(SHARE_PRODUCER),
+            seam=self._writing_seam,
             **{**WRITING, **settings},
         )
 

@@ -107,14 +107,15 @@ class ShareMemberApplication:
         except FAILURES:
             await self._world.sleep_ms(AGAIN_MS)
             return
-        if self.way == RENEWS:
-            await self._renew_some(consumer, records)
         await self._world.sleep_ms(HELD_MS if self.holds and records else 1 + self._random.below(WORK_MS_MAX))
         self.holds = self.holds and not records
         accepted: dict[TopicPartition, list[int]] = {}
         for record in records:
             answer = self._answer_to()
-            consumer.acknowledge(record, answer)
+            try:
+                consumer.acknowledge(record, answer)
+            except ValueError:
+                continue  # the session has ended meanwhile, and its records were released
             if answer is Acknowledgement.ACCEPT:
                 accepted.setdefault((record.topic, record.partition), []).append(record.offset)
         if self.way == DOES_NOT_WAIT:
@@ -122,15 +123,10 @@ class ShareMemberApplication:
         elif records:
             await self._commit(consumer, accepted)
 
-    async def _renew_some(self, consumer: ShareConsumer, records: list[Any]) -> None:
-        renewed = [record for record in records if self._random.one_in(RENEW_ONE_IN)]
-        for record in renewed:
-            consumer.acknowledge(record, Acknowledgement.RENEW)
-        if renewed:
-            await self._world.sleep_ms(LOCK_MS // 2)
-            await self._commit(consumer, {})
-
     def _answer_to(self) -> Acknowledgement:
+        """Return what to answer to a record. A record whose lock is renewed is returned again by the next poll."""
+        if self.way == RENEWS and self._random.one_in(RENEW_ONE_IN):
+            return Acknowledgement.RENEW
         if self.way != DECIDES:
             return Acknowledgement.ACCEPT
         if self._random.one_in(RELEASE_ONE_IN):
