@@ -42,7 +42,7 @@ class ShareObserver:
         self._adopted = 0
         self._steps: list[Observation] = []
         self._spy_persister(broker.share_persister)
-        self._spy_sessions(broker.shares.sessions)
+        spy_sessions(broker.shares.sessions, node_id, incarnation, self._add)
 
     def report(self) -> None:
         """Report the steps since the last report."""
@@ -92,7 +92,7 @@ class ShareObserver:
 
         def spy_begin(state: SharePartition) -> None:
             self._add(steps.LeaderBegun(leader, state.start_offset))
-            _StateSpy(share, state, leader, self._add, asking)
+            StateSpy(state, leader, self._add, lambda: share.settings.is_read_committed, asking)
             begin(state)
 
         def spy_close(error: ErrorCode) -> None:
@@ -120,49 +120,48 @@ class ShareObserver:
         share.close = spy_close  # type: ignore[method-assign]
         share.acknowledge = spy_acknowledge  # type: ignore[method-assign]
 
-    # sessions
 
-    def _spy_sessions(self, sessions: ShareSessionCache) -> None:
-        opened, resume, close = sessions.open, sessions.resume, sessions.close
+def spy_sessions(sessions: ShareSessionCache, node: int, incarnation: int, add: Callable[[Observation], None]) -> None:
+    """Let `add` take each step of the share sessions of a broker."""
+    opened, resume, close = sessions.open, sessions.resume, sessions.close
 
-        def name(member: ShareMember) -> tuple[int, int, str, str]:
-            return self._id, self._incarnation, *member
+    def spy_open(member: ShareMember, connection: int) -> ShareSession | ErrorCode:
+        found = opened(member, connection)
+        if isinstance(found, ShareSession):
+            add(steps.SessionOpened(node, incarnation, *member))
+        return found
 
-        def spy_open(member: ShareMember, connection: int) -> ShareSession | ErrorCode:
-            found = opened(member, connection)
-            if isinstance(found, ShareSession):
-                self._add(steps.SessionOpened(*name(member)))
-            return found
+    def spy_resume(member: ShareMember, epoch: int) -> ShareSession | ErrorCode:
+        found = resume(member, epoch)
+        add(steps.SessionContinued(node, incarnation, *member, epoch, isinstance(found, ShareSession)))
+        return found
 
-        def spy_resume(member: ShareMember, epoch: int) -> ShareSession | ErrorCode:
-            found = resume(member, epoch)
-            self._add(steps.SessionContinued(*name(member), epoch, isinstance(found, ShareSession)))
-            return found
+    def spy_close(member: ShareMember) -> None:
+        close(member)
+        add(steps.SessionClosed(node, incarnation, *member))
 
-        def spy_close(member: ShareMember) -> None:
-            close(member)
-            self._add(steps.SessionClosed(*name(member)))
-
-        sessions.open = spy_open  # type: ignore[method-assign]
-        sessions.resume = spy_resume  # type: ignore[method-assign]
-        sessions.close = spy_close  # type: ignore[method-assign]
+    # Set attributes of the instance; the class stays unchanged.
+    sessions.open = spy_open  # type: ignore[method-assign]
+    sessions.resume = spy_resume  # type: ignore[method-assign]
+    sessions.close = spy_close  # type: ignore[method-assign]
 
 
-class _StateSpy:
-    """Observes the state machine of one share partition."""
+class StateSpy:
+    """Lets `add` take each step of the state machine of one share partition."""
 
     def __init__(
         self,
-        share: LedSharePartition,
         state: SharePartition,
         leader: ShareLeader,
         add: Callable[[Observation], None],
-        asking: list[list[int]],
+        is_read_committed: Callable[[], bool],
+        asking: Sequence[list[int]] = (),
     ) -> None:
-        self._share = share
+        """The number of the write of an acknowledgement is added to the last list of `asking`."""
         self._state = state
         self._leader = leader
         self._add = add
+        self._is_read_committed = is_read_committed
         self._asking = asking
         self._log_start_offset = 0
         self._spy_members()
@@ -175,7 +174,7 @@ class _StateSpy:
         def spy_acquire(member: str, ranges: Any, records_max: int, now_ms: int, **how: Any) -> Any:
             found: tuple[AcquiredBatch, ...] = acquire(member, ranges, records_max, now_ms, **how)
             if found:
-                limits, is_committed = state.limits, self._share.settings.is_read_committed
+                limits, is_committed = state.limits, self._is_read_committed()
                 until_ms = now_ms + limits.lock_duration_ms
                 add(steps.RecordsAcquired(leader, member, found, until_ms, limits.delivery_count_max, is_committed))
             return found
@@ -220,7 +219,7 @@ class _StateSpy:
 
         def spy_sent(write: StateWrite) -> StateWrite:
             sent = sent_write(write)
-            is_committed = self._share.settings.is_read_committed
+            is_committed = self._is_read_committed()
             add(steps.WriteSent(leader, sent.number, sent.start_offset, sent.batches, is_committed))
             return sent
 

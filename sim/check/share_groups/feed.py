@@ -70,7 +70,7 @@ class RecordDelivered:
 class WriteCompared:
     """Event: a leader sends a change of the state. `sent` are the deliveries in it, and `due` those that members, locks
     and sessions have caused. `unfinished` are offsets below the new start offset whose records are not finished.
-    `start_before` is the start offset of the leader's last write."""
+    `start_before` is the start offset of the leader's last write that was confirmed."""
 
     leader: ShareLeader
     write: int
@@ -124,13 +124,14 @@ class DrainCompared:
 @dataclass(slots=True)
 class _Led:
     """A leader, from the begin of reading the state. `version` is the number of versions of the state at that time,
-    `newer` the newer epoch that was committed before the leader's last write, and `ended` the last write that has
-    ended, with its deliveries."""
+    `newer` the newer epoch that was committed before the leader's last write, `sent_start` the start offset of that
+    write, and `ended` the last write that has ended, with its deliveries."""
 
     version: int
     records: LedRecords | None = None
     read: steps.StateRead | None = None
     newer: str = ""
+    sent_start: int = 0
     ended: tuple[int, Mapping[int, RecordedDelivery]] | None = None
 
 
@@ -280,10 +281,11 @@ class ShareFeed:
             for offset in records.unfinished_below(seen.start_offset, seen.write)
             if _visibility(log, offset, is_read_committed=seen.is_read_committed)[1] in ("", OPEN)
         ]
-        before, records.start_offset = records.start_offset, max(records.start_offset, seen.start_offset)
         self._note_start(leader.key, seen.start_offset)
+        led.sent_start = seen.start_offset
         led.newer = self._newer_epoch(leader, records)
         sent = deliveries_in(seen.batches)
+        before = records.start_offset
         yield WriteCompared(leader, seen.write, before, seen.start_offset, sent, due, tuple(unfinished))
 
     def _ended(self, seen: steps.WriteEnded) -> Iterator[Observation]:
@@ -291,6 +293,7 @@ class ShareFeed:
         led.ended = (seen.write, records.changes.get(seen.write, {}))
         if seen.is_stored:
             yield WriteConfirmed(seen.leader, seen.write, led.newer)
+            records.start_offset = max(records.start_offset, led.sent_start)
         records.end_write(seen.write, is_stored=seen.is_stored)
 
     def _answered(self, seen: steps.AcknowledgementAnswered) -> Iterator[Observation]:
