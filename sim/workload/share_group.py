@@ -204,6 +204,7 @@ class ShareGroups:
                 await producer.begin_transaction()
                 await self._write_some(producer, random)
                 if random.one_in(ABORT_ONE_IN):
+                    await producer.flush()  # otherwise records that were not sent yet would be dropped
                     await producer.abort_transaction()
                 else:
                     await producer.commit_transaction()

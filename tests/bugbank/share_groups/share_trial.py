@@ -82,14 +82,16 @@ class Leading:
         self._writes: deque[tuple[StateWrite, str]] = deque()
 
     def acquire(self, member: str, records_max: int) -> list[int]:
-        """Return the offsets that the member acquires."""
-        if self.state is None:
-            return []
-        offset = self.state.fetch_offset
-        batches, aborted = self.trial.read(offset)
-        ranges = log_ranges.log_ranges(batches, offset, aborted)
-        found = self.state.acquire(member, ranges, records_max, self.trial.now_ms, is_strict=True)
-        return [one for batch in found for one in range(batch.first_offset, batch.last_offset + 1)]
+        """Return the offsets that the member acquires. Read on as long as there are only offsets without records."""
+        offset = -1
+        while self.state is not None and self.state.fetch_offset > offset:
+            offset = self.state.fetch_offset
+            batches, aborted = self.trial.read(offset)
+            ranges = log_ranges.log_ranges(batches, offset, aborted)
+            found = self.state.acquire(member, ranges, records_max, self.trial.now_ms, is_strict=True)
+            if found:
+                return [one for batch in found for one in range(batch.first_offset, batch.last_offset + 1)]
+        return []
 
     def acknowledge(self, member: str, *offsets: int, kind: int = ACCEPT) -> ErrorCode:
         if self.state is None:
