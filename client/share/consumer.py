@@ -121,6 +121,7 @@ class ShareConsumer:
             return
         wanted = SubscribedTopics(self._cluster, names, self._fail)
         if self._group is not None and self._end is None:
+            self._assign(frozenset(one for one in self.assignment if one[0] in names))
             self._group.subscribe(wanted)
             await trio.lowlevel.checkpoint()
             return
@@ -140,7 +141,7 @@ class ShareConsumer:
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions from which this consumer gets records now. Other members may get records of them too."""
-        return self._exchanges.assigned
+        return frozenset() if self._group is None else self._exchanges.assigned
 
     @property
     def member_id(self) -> str:
@@ -149,8 +150,8 @@ class ShareConsumer:
 
     @property
     def acquisition_lock_ms(self) -> int | None:
-        """For how long a record is delivered to this consumer only, in ms. None before the first fetch."""
-        return self._exchanges.lock_ms
+        """Duration of the lock on a record, in ms. None before the first fetch, and outside of a group."""
+        return None if self._group is None else self._exchanges.lock_ms
 
     def _assign(self, partitions: frozenset[TopicPartition]) -> None:
         self._last = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from kraft.client.core.configs import ClientConfig, ConsumerConfig, ProducerConfig
+from kraft.client.core.configs import ClientConfig, ConsumerConfig, ProducerConfig, ShareConsumerConfig
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, warn
 from kraft.deploy.cli.tls_settings import is_connection_setting
 
@@ -49,8 +49,8 @@ def _is_known(name: str) -> bool:
 
 
 def known_names() -> set[str]:
-    """Return the names of all settings of a producer or a consumer."""
-    return _names(ProducerConfig) | _names(ConsumerConfig)
+    """Return the names of all settings of a producer, a consumer or a share consumer."""
+    return _names(ProducerConfig) | _names(ConsumerConfig) | _names(ShareConsumerConfig)
 
 
 def _names(config: type[ClientConfig]) -> set[str]:

@@ -182,6 +182,13 @@ class ClusterConnection:
             settings.pop(name, None)
         return settings if group is None else {**settings, "group_id": group}
 
+    def share_consumer_settings(self, group: str) -> dict[str, Any]:
+        """Return keyword arguments for a share consumer that is a member of `group`, and acknowledges explicitly."""
+        from kraft.client.core.configs import ShareConsumerConfig
+
+        own = {"group_id": group, "share_acknowledgement_mode": "explicit"}
+        return {**self._arguments(ShareConsumerConfig, {}), **own}
+
     def _arguments(self, config: type[ClientConfig], options: Mapping[str, str | None]) -> dict[str, Any]:
         from kraft.deploy.cli.client_settings import settings_of
 

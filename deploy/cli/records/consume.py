@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import RawIOBase
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -14,6 +15,7 @@ import typer
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, warn
+from kraft.deploy.cli.records.consume_shared import check_share_options, consume_shared
 from kraft.deploy.cli.records.filter import RecordFilter, compile_filter
 from kraft.deploy.cli.records.format import compile_format, print_plain
 from kraft.deploy.cli.records.reading_bar import ReadProgress
@@ -89,6 +91,21 @@ def consume(
             autocompletion=one_of(*GROUP_PROTOCOLS),
         ),
     ] = None,
+    share_group: Annotated[
+        str | None,
+        typer.Option(
+            "--share-group",
+            metavar="GROUP",
+            autocompletion=complete_group,
+            help="Read as a member of this share group (KIP-932), until ctrl-C or -n; accept what is printed.",
+        ),
+    ] = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="With --share-group: release what is printed, for another delivery.")
+    ] = False,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="With --share-group: reject what is printed, for all members.")
+    ] = False,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of records.")
     ] = None,
@@ -120,6 +137,10 @@ def consume(
     as_json: JsonOption = False,
 ) -> None:
     """Print records, one per line, up to the current end of the partitions."""
+    excluded: dict[str, object] = {"--group": group, "--group-protocol": protocol, "--offset": offset, "--since": since}
+    excluded |= {"--until": until, "--partition": partition, "--isolation": isolation, "--key": key}
+    excluded |= {"--value": value, "--header": header}
+    check_share_options(share_group, topic, excluded, release=release, reject=reject)
     wanted = _parse_range(offset or "", since, until, follow)
     only = compile_filter(key, value, header or ())
     reading = ReadProgress(count)
@@ -129,6 +150,14 @@ def consume(
         raise CommandFailed(f"--isolation {isolation}: expected {' or '.join(ISOLATION_LEVELS)}", code=EXIT_USAGE)
     if protocol is not None:
         _check_protocol(protocol, group)
+    if share_group is not None:
+        chosen = connection.share_consumer_settings(share_group)
+        shared = partial(
+            consume_shared, connection, chosen, topics, show, count, _write, release=release, reject=reject
+        )
+        with suppress(BrokenPipeError):
+            connection.run_async(shared)
+        return
     settings = connection.consumer_settings(group, isolation_level=isolation, group_protocol=protocol)
     if group is not None:
         _check_membership(group, topics, wanted)

@@ -1,0 +1,124 @@
+"""Share consumers that are cancelled at every checkpoint in turn. No record is accepted that the application had not
+finished, none stays locked, and no member stays in the group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from kraft.wire.api_keys import ApiKey
+from tests.client.share.share_consumers import GROUP, alone, begin, fill, numbers, share_consumer
+from tests.stages.clients_in_world import PLACE, Stage, cancelled_at
+
+STEPS_MAX = 2_000
+TOTAL = 3_000
+SECONDS_MAX = 5
+"""Maximum virtual seconds of one run. It is much shorter than a lock or a session."""
+LONG_LOCK = {"group_share_record_lock_duration_ms": "30000", "group_share_session_timeout_ms": "45000"}
+EXPLICIT: dict[str, Any] = {"share_acknowledgement_mode": "explicit"}
+
+
+async def members(stage: Stage) -> int:
+    """Return the number of members of the group, as its coordinator has it."""
+    client = await stage.client()
+    answer = await client.ask(ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=[GROUP])
+    return len(answer.groups[0].members)
+
+
+@pytest.mark.parametrize("settings", [{}, EXPLICIT], ids=["implicit", "explicit"])
+def test_a_share_consumer_cancelled_at_any_checkpoint_accepts_only_finished_records(settings: dict[str, Any]) -> None:
+    """The consumer is cancelled while it joins, polls, iterates, commits, changes its subscription or leaves."""
+
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await stage.create_topic("payments")
+        await fill(stage, range(TOTAL))
+        finished: set[int] = set()
+        committed: set[int] = set()
+
+        async def work() -> None:
+            async with share_consumer(stage, "a", **settings) as consumer:
+                own: set[int] = set()
+                await consumer.subscribe(["orders"])
+                for turn in range(4):
+                    for record in [await anext(consumer)] if turn % 2 else await consumer.poll(records_max=3):
+                        await stage.world.sleep_ms(1)
+                        own.add(record.offset)
+                        finished.add(record.offset)
+                        if settings:
+                            consumer.acknowledge(record)
+                results = await consumer.commit()
+                if results == {PLACE: None}:
+                    committed.update(own)
+                await consumer.subscribe(["orders", "payments"])
+                finished.update(record.offset for record in await consumer.poll(records_max=2))
+
+        with capture_logs():
+            step = 0
+            with trio.fail_after(SECONDS_MAX) as limit:
+                while await cancelled_at(step, work):
+                    step += 1
+                    assert step < STEPS_MAX
+                    assert await members(stage) == 0
+                    limit.deadline = trio.current_time() + SECONDS_MAX
+            assert step > 10
+            async with share_consumer(stage, "rest") as consumer:
+                await consumer.subscribe(["orders"])
+                rest: set[int] = set()
+                while records := await consumer.poll(timeout_ms=2_000):
+                    rest |= set(numbers(records))
+        assert finished | rest == set(range(TOTAL))
+        assert len(committed) >= 8
+        assert not committed & rest
+
+    alone(test, **LONG_LOCK)
+
+
+def test_a_share_consumer_works_on_after_cancelled_polls_and_commits() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(TOTAL))
+        read: list[int] = []
+        async with share_consumer(stage, max_poll_records=100) as consumer:
+            await consumer.subscribe(["orders"])
+
+            async def work() -> None:
+                for turn in range(5):
+                    if len(read) < TOTAL and turn % 2:
+                        read.append((await anext(consumer)).offset)
+                    elif len(read) < TOTAL:
+                        read.extend(record.offset for record in await consumer.poll(records_max=7))
+                    if turn == 3:
+                        await consumer.commit()
+
+            while len(read) < TOTAL:
+                step = 0
+                while await cancelled_at(step, work):
+                    step += 1
+                    assert step < STEPS_MAX
+            assert set((await consumer.commit()).values()) <= {None}
+            assert read == list(range(TOTAL))
+            assert await consumer.poll(timeout_ms=1_000) == []
+
+    alone(test, **LONG_LOCK)
+
+
+def test_closing_ends_in_time_when_no_broker_can_be_reached() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(10))
+        with capture_logs() as logged:
+            async with share_consumer(stage, "a") as consumer:
+                await consumer.subscribe(["orders"])
+                await consumer.poll(records_max=3)
+                await consumer.poll(records_max=3)
+                stage.world.isolate("a")
+                before_ns = stage.world.now_ns
+        assert (stage.world.now_ns - before_ns) // 1_000_000 <= 5_000
+        assert [line["event"] for line in logged] == ["acknowledgements failed"]
+
+    alone(test, **LONG_LOCK)
