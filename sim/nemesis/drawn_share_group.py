@@ -25,7 +25,7 @@ VERBS = (
     plan.SET_GROUP_CONFIG,
 )
 """Operations to draw from. An operation that occurs n times is drawn n times as often."""
-FAULT_PERIOD_MS = 8_000
+FAULT_PERIOD_MS = 12_000
 """Average time in ms between two faults that wait for a moment of the share groups."""
 KINDS = (plan.KILL, plan.KILL, plan.KILL, plan.POWER_LOSS, plan.CLEAN_STOP, plan.PAUSE)
 DOWN_MS, PAUSED_MS = (100, 3_000), (100, 12_000)

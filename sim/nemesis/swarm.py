@@ -66,7 +66,10 @@ HOT_ONE_IN = 4
 HOT_SEGMENT_BYTES = "5000"
 RETENTION_CHECK_MS = "2000"
 RARE_CLIENT_ONE_IN = 3
-"""Each optional client exists in one world in this many, never in plain worlds (those with Kafka's defaults)."""
+"""Each optional client but the share groups exists in one world in this many, never in plain worlds (those with Kafka's
+defaults)."""
+SHARE_GROUP_ONE_IN = 6
+"""The share groups exist in one world in this many, because a run with them costs half as much again."""
 RARE_KINDS_ONE_IN = 3
 """Rare faults happen in one world in this many, never in plain worlds (those with Kafka's defaults). Each kind of rare
 fault happens in half of these worlds."""
@@ -242,7 +245,8 @@ def _draw_rare_kinds(seed: int, shape: ClusterShape) -> tuple[str, ...]:
 
 
 def _draw_rare_clients(seed: int) -> tuple[str, ...]:
-    return tuple(name for name in RARE_CLIENTS if not NamedRandom(seed, f"is {name} there").below(RARE_CLIENT_ONE_IN))
+    odds = dict.fromkeys(RARE_CLIENTS, RARE_CLIENT_ONE_IN) | {SHARE_GROUP: SHARE_GROUP_ONE_IN}
+    return tuple(name for name, one_in in odds.items() if not NamedRandom(seed, f"is {name} there").below(one_in))
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:

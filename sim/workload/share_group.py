@@ -78,8 +78,8 @@ WRITING: Mapping[str, Any] = MappingProxyType(
     {"request_timeout_ms": 3_000, "delivery_timeout_ms": 12_000, "max_block_ms": 3_000, "metadata_max_age_ms": 5_000}
 )
 TRANSACTION_TIMEOUT_MS = 6_000
-WRITE_PAUSE_MS, BURST_MAX = 400, 6
-TRANSACTION_ONE_IN, ABORT_ONE_IN = 4, 2
+WRITE_PAUSE_MS, BURST_MAX = 1_600, 12
+TRANSACTION_PAUSE_MS, ABORT_ONE_IN = 3_000, 2
 AGAIN_MS = 300
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 WRITTEN_MS_MAX, END_MS_MAX = 40_000, 10_000
@@ -208,7 +208,7 @@ class ShareGroups:
                     await producer.abort_transaction()
                 else:
                     await producer.commit_transaction()
-                await world.sleep_ms(1 + random.below(TRANSACTION_ONE_IN * WRITE_PAUSE_MS))
+                await world.sleep_ms(1 + random.below(TRANSACTION_PAUSE_MS))
 
     def _producer(self, **settings: Any) -> Producer:
         return Producer(

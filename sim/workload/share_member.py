@@ -25,7 +25,7 @@ LOCK_MS = 2_000
 """Time in ms for which a record is locked; share groups are configured with it."""
 HELD_MS = LOCK_MS + 500
 POLL_MS_MAX = 1_000
-WORK_MS_MAX = 60
+WORK_MS_MAX = 600
 AGAIN_MS = 100
 RELEASE_ONE_IN, REJECT_ONE_IN, RENEW_ONE_IN = 5, 12, 4
 ACCEPTS, DECIDES, RENEWS, DOES_NOT_WAIT = WAYS = (
@@ -37,6 +37,7 @@ ACCEPTS, DECIDES, RENEWS, DOES_NOT_WAIT = WAYS = (
 SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
         "share_acknowledgement_mode": "explicit",
+        "fetch_max_wait_ms": 2_000,
         "request_timeout_ms": 3_000,
         "default_api_timeout_ms": 6_000,
         "metadata_max_age_ms": 8_000,
