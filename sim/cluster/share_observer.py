@@ -24,7 +24,7 @@ from kraft.broker.share_partition.states import (
 )
 from kraft.sim.check.observations import Observation
 from kraft.sim.check.share_groups import steps
-from kraft.sim.check.share_groups.steps import NO_WRITE, Acknowledged, ShareLeader
+from kraft.sim.check.share_groups.steps import NO_WRITE, AcknowledgedRange, ShareLeader
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.wire.error_codes import ErrorCode
 
@@ -238,13 +238,13 @@ class StateSpy:
         state.write_failed = spy_failed  # type: ignore[method-assign]
 
 
-def _items(batches: Sequence[AcknowledgementBatch]) -> tuple[Acknowledged, ...]:
+def _items(batches: Sequence[AcknowledgementBatch]) -> tuple[AcknowledgedRange, ...]:
     """Return what the batches report about each run of offsets."""
-    items: list[Acknowledged] = []
+    items: list[AcknowledgedRange] = []
     for batch in batches:
         if len(batch.types) == 1:
-            items.append(Acknowledged(batch.first_offset, batch.last_offset + 1, AcknowledgeType(batch.types[0])))
+            items.append(AcknowledgedRange(batch.first_offset, batch.last_offset + 1, AcknowledgeType(batch.types[0])))
         else:
             every = enumerate(batch.types, batch.first_offset)
-            items += [Acknowledged(offset, offset + 1, AcknowledgeType(kind)) for offset, kind in every]
+            items += [AcknowledgedRange(offset, offset + 1, AcknowledgeType(kind)) for offset, kind in every]
     return tuple(items)

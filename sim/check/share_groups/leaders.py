@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kraft.broker.share_partition.states import AcknowledgeType, RecordState
 from kraft.sim.check.share_groups.ledger import COMPLETE, RecordedDelivery
-from kraft.sim.check.share_groups.steps import NO_WRITE, Acknowledged
+from kraft.sim.check.share_groups.steps import NO_WRITE, AcknowledgedRange
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class LedRecords:
         self.held[offset] = holding
 
     def acknowledge(
-        self, items: Iterable[Acknowledged], write: int, lock_until_ms: int, deliveries_max: int
+        self, items: Iterable[AcknowledgedRange], write: int, lock_until_ms: int, deliveries_max: int
     ) -> dict[int, RecordedDelivery]:
         """Apply the acknowledgements of a member; return the deliveries that must be persisted."""
         due: dict[int, RecordedDelivery] = {}

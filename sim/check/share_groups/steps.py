@@ -28,7 +28,7 @@ class ShareLeader(NamedTuple):
     leader_epoch: int
 
 
-class Acknowledged(NamedTuple):
+class AcknowledgedRange(NamedTuple):
     """What a member reports about the offsets in [first, end)."""
 
     first: int
@@ -82,7 +82,7 @@ class RecordsAcknowledged:
 
     leader: ShareLeader
     member: str
-    items: tuple[Acknowledged, ...]
+    items: tuple[AcknowledgedRange, ...]
     write: int
     lock_until_ms: int
     deliveries_max: int

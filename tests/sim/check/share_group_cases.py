@@ -17,7 +17,7 @@ from kraft.sim.check.observations import (
 )
 from kraft.sim.check.share_groups.steps import (
     AcceptConfirmed,
-    Acknowledged,
+    AcknowledgedRange,
     AcknowledgementAnswered,
     LeaderBegun,
     LeaderClosed,
@@ -85,7 +85,7 @@ def acquired(
 def acknowledged(
     first: int, last: int, kind: AcknowledgeType, write: int, *, member: str = "a", leader: ShareLeader = FIRST
 ) -> RecordsAcknowledged:
-    items = (Acknowledged(first, last + 1, kind),)
+    items = (AcknowledgedRange(first, last + 1, kind),)
     return RecordsAcknowledged(leader, member, items, write, LOCK_MS, DELIVERIES_MAX)
 
 
