@@ -106,13 +106,13 @@ class ShareObserver:
         ) -> None:
             numbers: list[int] = []
 
-            def told(error: ErrorCode) -> None:
+            def answered(error: ErrorCode) -> None:
                 if error is ErrorCode.NONE and share.state is not None and numbers:
                     self._add(steps.AcknowledgementAnswered(leader, member, numbers[0]))
                 on_acknowledged(error)
 
             asking.append(numbers)
-            acknowledge(member, batches, told)
+            acknowledge(member, batches, answered)
             asking.pop()
 
         # Set attributes of the instance; the class stays unchanged.
