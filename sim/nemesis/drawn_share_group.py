@@ -22,6 +22,7 @@ VERBS = (
     *(plan.HOLD_RECORDS,) * 4,
     *(plan.MOVE_COORDINATOR,) * 3,
     *(plan.MOVE_LEADER,) * 3,
+    plan.GROW_TOPIC,
     plan.SET_GROUP_CONFIG,
 )
 """Operations to draw from. An operation that occurs n times is drawn n times as often."""

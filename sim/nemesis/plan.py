@@ -220,7 +220,7 @@ GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG = "grow topic", "add topic", "set group 
 MIXED_ADMIN_VERBS = (GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG, MOVE_COORDINATOR)
 MIXED_GROUP_VERBS = (*GROUP_VERBS, CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION, *MIXED_ADMIN_VERBS)
 HOLD_RECORDS, MOVE_LEADER = "hold records", "move leader"
-SHARE_ADMIN_VERBS = (MOVE_COORDINATOR, MOVE_LEADER, SET_GROUP_CONFIG)
+SHARE_ADMIN_VERBS = (MOVE_COORDINATOR, MOVE_LEADER, GROW_TOPIC, SET_GROUP_CONFIG)
 SHARE_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CUT_OFF_MEMBER, HOLD_RECORDS, *SHARE_ADMIN_VERBS)
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -370,7 +370,8 @@ class PlannedOperation:
     - be busy: exceed the maximum poll interval
     - the mixed group's: member `target`; `amount` selects how a started member works, and the new subscription
     - cut off member: for `amount` ms, nothing passes between the member and any node
-    - grow topic, add topic: topic `target` of the mixed group; set group config: `amount` selects the setting
+    - grow topic, add topic: topic `target` of the mixed group, or the topic of the share groups
+    - set group config: `amount` selects the setting
     - the share groups': member `target`; `amount` selects how a started member acknowledges
     - hold records: acknowledge the next records only after their locks have expired
     - move leader: let another broker lead a partition of the share groups' topic

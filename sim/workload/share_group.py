@@ -31,12 +31,14 @@ from kraft.client.admin import (
 )
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.image.partitions import TopicImage
 from kraft.sim.check.share_groups.steps import ShareGroupDrained
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.plan import (
     CUT_OFF_MEMBER,
     END_MEMBER,
+    GROW_TOPIC,
     HOLD_RECORDS,
     KILL_MEMBER,
     MOVE_COORDINATOR,
@@ -57,7 +59,8 @@ from kraft.sim.workload.share_member import ACCEPTS, LOCK_MS, WAYS, ShareMemberA
 
 TOPIC = "shared"
 TOPICS: Mapping[str, int] = MappingProxyType({TOPIC: 2})
-"""Topic of the share groups → its number of partitions."""
+"""Topic of the share groups → its number of partitions at the start."""
+PARTITIONS_MAX = 4
 STATE_TOPIC = "__share_group_state"
 GROUPS = (SHARE_GROUP, SHARE_GROUP_COMMITTED)
 CONFIGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -83,9 +86,9 @@ TRANSACTION_PAUSE_MS, ABORT_ONE_IN = 3_000, 2
 AGAIN_MS = 300
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 WRITTEN_MS_MAX, END_MS_MAX = 40_000, 10_000
-REST_MS_MAX = 60_000
-"""Maximum time in ms from the end of all writes until both groups have processed all records. It covers locks, the
-discovery of new leaders, and the backlog."""
+REST_MS_MAX = 90_000
+"""Maximum time in ms from the end of all writes until both groups have processed all records. It covers the sessions of
+dead members, the retry of an initialization that failed, and the backlog."""
 
 
 class ShareGroups:
@@ -218,10 +221,15 @@ class ShareGroups:
             **{**WRITING, **settings},
         )
 
-    @staticmethod
-    async def _write_some(producer: Producer, random: Any) -> None:
+    async def _write_some(self, producer: Producer, random: Any) -> None:
         for _ in range(1 + random.below(BURST_MAX)):
-            await producer.enqueue(TOPIC, b"", partition=random.below(TOPICS[TOPIC]))
+            await producer.enqueue(TOPIC, b"", partition=random.below(self._topic.partition_count))
+
+    @property
+    def _topic(self) -> TopicImage:
+        topic = self.cluster.image.topics.get(TOPIC)
+        assert topic is not None
+        return topic
 
     # requests of the administrator
 
@@ -252,6 +260,10 @@ class ShareGroups:
         change = ConfigChange(ConfigOperation.SET, "share.delivery.count.limit", value)
         await admin.configs.alter(ConfigResource(ResourceType.GROUP, SHARE_GROUP), [change])
 
+    async def _grow_topic(self, admin: Admin, operation: PlannedOperation) -> None:
+        if self._topic.partition_count < PARTITIONS_MAX and not self._is_stopped:
+            await admin.topics.add_partitions(TOPIC, self._topic.partition_count + 1)
+
     async def _move_coordinator(self, admin: Admin, operation: PlannedOperation) -> None:
         await self._move(admin, STATE_TOPIC, operation.amount)
 
@@ -268,7 +280,12 @@ class ShareGroups:
             await admin.partitions.elect_leaders(ElectionType.PREFERRED, [place])
 
     _REQUESTS: Mapping[str, Any] = MappingProxyType(
-        {SET_GROUP_CONFIG: _set_group_config, MOVE_COORDINATOR: _move_coordinator, MOVE_LEADER: _move_leader}
+        {
+            SET_GROUP_CONFIG: _set_group_config,
+            GROW_TOPIC: _grow_topic,
+            MOVE_COORDINATOR: _move_coordinator,
+            MOVE_LEADER: _move_leader,
+        }
     )
 
     # the end
@@ -305,8 +322,7 @@ class ShareGroups:
 
     def _drained(self) -> Iterator[ShareGroupDrained]:
         """Yield each partition for each group, with its present leader and end."""
-        topic = self.cluster.image.topics.get(TOPIC)
-        assert topic is not None
+        topic = self._topic
         for index, state in topic.partitions():
             marks = self.cluster.marks(state.leader, TOPIC, index)
             end = 0 if marks is None else marks[0]

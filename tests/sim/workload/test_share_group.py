@@ -11,6 +11,7 @@ from kraft.sim.nemesis.plan import (
     ACKNOWLEDGING_LEADER,
     CUT_OFF_MEMBER,
     END_MEMBER,
+    GROW_TOPIC,
     HOLD_RECORDS,
     KILL,
     KILL_MEMBER,
@@ -31,6 +32,8 @@ from kraft.sim.nemesis.swarm import SHARE_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
 from kraft.sim.workload.share_member import ACCEPTS, DECIDES, DOES_NOT_WAIT, RENEWS, WAYS
 from tests.bugbank.bank import BANK
+from tests.bugbank.share_groups.share_group_schedules import trials
+from tests.bugbank.share_groups.share_trial import STEPS, ShareTrial
 
 SHAPE = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
 DURATION_MS = 8_000
@@ -64,6 +67,7 @@ def busy_run() -> tuple[ClusterRun, set[str]]:
         at(1_500, KILL_MEMBER, 1),
         at(2_500, MOVE_LEADER, 0, 0),
         start(3_000, 1, DECIDES),
+        at(3_200, GROW_TOPIC),
         at(3_500, MOVE_COORDINATOR, 0, 0),
         at(3_600, MOVE_COORDINATOR, 0, 1),
         at(4_000, END_MEMBER, 3),
@@ -124,3 +128,17 @@ def test_checks_catch_planted_bugs_of_share_groups(bug: str, check: str, faults:
     members = sorted((*started, *held, at(3_000, KILL_MEMBER, 1)), key=lambda each: each.at_ms)
     with next(each for each in BANK if each.id == bug).planted():
         assert check in played(*members, faults=faults, duration_ms=14_000 if faults is PAUSED else 5_000)[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_steps_of_a_leader_and_a_share_coordinator_pass_all_checks(seed: int) -> None:
+    assert trials(seed) == []
+
+
+def test_checks_of_share_groups_have_input_in_random_steps() -> None:
+    trial = ShareTrial(1)
+    for _ in range(STEPS):
+        trial.disturb()
+    trial.settle()
+    of_sessions_and_clients = {"S11", "S12"}
+    assert set(trial.checks.unseen()) == of_sessions_and_clients
