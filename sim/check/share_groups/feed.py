@@ -271,11 +271,10 @@ class ShareFeed:
     def _sent(self, seen: steps.WriteSent) -> Iterator[Observation]:
         leader, led, records = seen.leader, self._leaders[seen.leader], self._records(seen.leader)
         log = self._shadows.log(leader.node, leader.log)
-        due = {
-            offset: delivery
-            for offset, delivery in records.changes.get(seen.write, {}).items()
-            if offset >= seen.start_offset
-        }
+        sent, changes = deliveries_in(seen.batches), records.changes.get(seen.write, {})
+        due = {offset: delivery for offset, delivery in changes.items() if offset >= seen.start_offset}
+        if seen.write in records.repeated:
+            due = {offset: delivery for offset, delivery in sent.items() if records.may_repeat(offset, delivery)}
         unfinished = [
             offset
             for offset in records.unfinished_below(seen.start_offset, seen.write)
@@ -284,7 +283,6 @@ class ShareFeed:
         self._note_start(leader.key, seen.start_offset)
         led.sent_start = seen.start_offset
         led.newer = self._newer_epoch(leader, records)
-        sent = deliveries_in(seen.batches)
         before = records.start_offset
         yield WriteCompared(leader, seen.write, before, seen.start_offset, sent, due, tuple(unfinished))
 

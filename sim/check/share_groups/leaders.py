@@ -40,7 +40,11 @@ class LedRecords:
     """Number of a write that has not ended → the deliveries that it must contain."""
     unknown: set[int] = field(default_factory=set)
     """Offsets of records that were completed by a write that was not confirmed. It may be persisted or not."""
+    repeated: dict[int, dict[int, RecordedDelivery]] = field(default_factory=dict)
+    """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless, so that
+    the leader may write them again."""
     log_start_offset: int = 0
+    _in_effect: set[int] = field(default_factory=set)
 
     def take_state(self, deliveries: dict[int, RecordedDelivery]) -> None:
         """Begin with the persisted deliveries."""
@@ -89,8 +93,11 @@ class LedRecords:
                 due[offset] = (holding.delivery_count, state)
                 self._settle(offset, due[offset])
         self.changes[write] = due
+        self._in_effect.add(write)
 
     def end_write(self, write: int, *, is_stored: bool) -> None:
+        if write in self._in_effect and not is_stored and write in self.changes:
+            self.repeated[write] = self.changes[write]
         for offset, delivery in self.changes.pop(write, {}).items():
             holding = self.held.get(offset)
             if holding is None or holding.write != write:
@@ -116,6 +123,10 @@ class LedRecords:
         for offset in range(max(self.start_offset, self.log_start_offset), start_offset):
             if offset not in self.finished and due.get(offset, (0, 0))[1] not in COMPLETE:
                 yield offset
+
+    def may_repeat(self, offset: int, delivery: RecordedDelivery) -> bool:
+        """Return whether this delivery of a record is one that was not confirmed and is in effect."""
+        return any(deliveries.get(offset) == delivery for deliveries in self.repeated.values())
 
     def _held_within(self, first: int, end: int) -> Iterator[tuple[int, Holding]]:
         for offset in range(first, end):

@@ -187,6 +187,10 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "S5 by a start offset behind unfinished records above the log start offset": (
         [*ACCEPTED, LogStartSeen(FIRST, 3), acknowledged(3, 3, ACCEPT, 2), sent(2, 4)], [sent(3, 6)],
     ),
+    "S5 by a change that is repeated": (
+        [*EXPIRED, stored(2, is_stored=False), acquired(2, 3, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)), stored(2)],
+        [sent(2, 2, StateBatch(2, 3, FREE, 2))],
+    ),
     "S6": (ACCEPTED, [acknowledged(2, 3, ACCEPT, 2), AcknowledgementAnswered(FIRST, "a", 2)]),
     "S6 by a commit of another delivery": (
         ACCEPTED,
