@@ -41,8 +41,8 @@ class LedRecords:
     unknown: set[int] = field(default_factory=set)
     """Offsets of records that were completed by a write that was not confirmed. It may be persisted or not."""
     repeated: dict[int, dict[int, RecordedDelivery]] = field(default_factory=dict)
-    """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless, so that
-    the leader may write them again."""
+    """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless. It may
+    write them again."""
     log_start_offset: int = 0
     _in_effect: set[int] = field(default_factory=set)
 
