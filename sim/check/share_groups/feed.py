@@ -36,7 +36,8 @@ class ShareStateCommitted:
 @dataclass(frozen=True, slots=True)
 class StateCompared:
     """Event: a leader has read the persisted state. `is_committed`: the share partition was in that state at some time
-    since the leader began to read."""
+    since the leader began to read. For a leader that has been replaced and does not know it yet, at any time: it may ask
+    a share coordinator that has been replaced as well."""
 
     leader: ShareLeader
     start_offset: int
@@ -204,11 +205,11 @@ class ShareFeed:
         if led is None:
             return
         led.read = seen
-        versions = self.ledger.versions.get(leader.key, [])[max(led.version - 1, 0) :]
-        deliveries = deliveries_in(seen.batches)
+        committed, deliveries = self.ledger.state(leader.key), deliveries_in(seen.batches)
+        first = 0 if committed.leader_epoch > leader.leader_epoch else max(led.version - 1, 0)
+        versions = self.ledger.versions.get(leader.key, [])[first:]
         found = (seen.state_epoch, seen.start_offset, deliveries)
         is_committed = any((one.state_epoch, one.start_offset, one.deliveries) == found for one in versions)
-        committed = self.ledger.state(leader.key)
         yield StateCompared(leader, seen.start_offset, deliveries, is_committed, committed)
 
     def _begun(self, seen: steps.LeaderBegun) -> Iterator[Observation]:

@@ -201,6 +201,7 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "S7 by an older state epoch": (MOVED, committed(4, snapshot(0, leader_epoch=6, state_epoch=0))),
     "S7 by a confirmation": (MOVED, [acknowledged(2, 3, ACCEPT, 3), sent(3, 4), stored(3)]),
     "S8": (MOVED, begun(AGAIN, 1)),
+    "S8 by an old state": ([*MOVED, *begun(AGAIN, 0)], begun(NEXT._replace(number=2), 0)),
     "S8 by a lost delivery count": (MOVED, begun(AGAIN, 2, StateBatch(2, 3, FREE, 0))),
     "S9": ([*transaction(is_commit=True), acquired(0, 9)], [acquired(10, 10)]),
     "S9 by an aborted transaction": (
