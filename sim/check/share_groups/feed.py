@@ -36,8 +36,8 @@ class ShareStateCommitted:
 @dataclass(frozen=True, slots=True)
 class StateCompared:
     """Event: a leader has read the persisted state. `is_committed`: the share partition was in that state at some time
-    since the leader began to read. For a leader that has been replaced and does not know it yet, at any time: it may ask
-    a share coordinator that has been replaced as well."""
+    since the leader began to read. For a leader that has been replaced and does not know it yet, at any time: the share
+    coordinator that it asks may have been replaced as well."""
 
     leader: ShareLeader
     start_offset: int
