@@ -56,6 +56,14 @@ class LoggedGroupEntry(NamedTuple):
     value: Any
 
 
+class LoggedShareEntry(NamedTuple):
+    """One record of the topic of share states: the share partition, and its new value. A value of None removes the
+    state. Both are the values of `kraft.broker.share_coordinator.records`."""
+
+    key: Any
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
     """A batch was appended to a log. `log` is None for the metadata log. `producer` is set if an idempotent producer
@@ -73,6 +81,8 @@ class BatchWritten:
     """The records of a batch of the transaction log, without those that remove an id."""
     group_entries: tuple[LoggedGroupEntry, ...] = ()
     """The records of a batch of the offsets topic that is not part of a transaction."""
+    share_entries: tuple[LoggedShareEntry, ...] = ()
+    """The records of a batch of the topic of share states."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kraft.sim.check.observations import (
     LogCut,
     LogDurable,
     LoggedGroupEntry,
+    LoggedShareEntry,
     LoggedTransaction,
     ProducedBy,
     TopicPartition,
@@ -34,6 +35,7 @@ class ShadowBatch:
     marker: TransactionMarker | None = None
     transactions: tuple[LoggedTransaction, ...] = ()
     group_entries: tuple[LoggedGroupEntry, ...] = ()
+    share_entries: tuple[LoggedShareEntry, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class ShadowLog:
             seen.marker,
             seen.transactions,
             seen.group_entries,
+            seen.share_entries,
         )
         self.batches.append(batch)
         self._ends.append(seen.next_offset)

@@ -92,6 +92,8 @@ from kraft.sim.check.raft.voting import (
 from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.reported_ends import ReportedEndOffsetsNeverDecrease
 from kraft.sim.check.shadow import Shadows
+from kraft.sim.check.share_groups.feed import ShareFeed
+from kraft.sim.check.share_groups.persistence import share_checks
 from kraft.sim.check.throttles import ThrottleNeverDelaysIsr
 from kraft.sim.check.transactions.feed import TransactionFeed
 from kraft.sim.check.transactions.identities import IdentitiesHaveOneOwner
@@ -127,6 +129,7 @@ class Suite:
         self.membership = Membership(voters)
         self.transactions = TransactionFeed(self.shadows, self.partitions)
         self.groups = GroupFeed(self.shadows, self.partitions)
+        self.shares = ShareFeed(self.shadows, self.partitions)
         every: list[Check] = [
             ElectionSafety(),
             OneVotePerEpoch(),
@@ -197,6 +200,7 @@ class Suite:
             HeartbeatsTellCommittedState(self.groups.ledger),
             ConsumerStateIsReplay(),
             SettledGroupIsStable(self.groups.ledger),
+            *share_checks(),
         ]
         self.checks = Checks(every)
 
@@ -221,6 +225,8 @@ class Suite:
         for event in self.transactions.observe(observation):
             self.checks.observe(event, at_ms)
         for event in self.groups.observe(observation):
+            self.checks.observe(event, at_ms)
+        for event in self.shares.observe(observation):
             self.checks.observe(event, at_ms)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):

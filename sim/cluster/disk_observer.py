@@ -17,8 +17,9 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from kraft.broker.group.records import decode_entry as decode_group_entry
+from kraft.broker.share_coordinator.records import decode_entry as decode_share_entry
 from kraft.broker.txn.records import decode_entry
 from kraft.seam import Buffer, WireError
 from kraft.sim.check.observations import (
@@ -27,6 +28,7 @@ from kraft.sim.check.observations import (
     LogCut,
     LogDurable,
     LoggedGroupEntry,
+    LoggedShareEntry,
     LoggedTransaction,
     Observation,
     ProducedBy,
@@ -72,6 +74,7 @@ class Seen:
     marker: TransactionMarker | None = field(default=None, compare=False)
     transactions: tuple[LoggedTransaction, ...] = field(default=(), compare=False)
     group_entries: tuple[LoggedGroupEntry, ...] = field(default=(), compare=False)
+    share_entries: tuple[LoggedShareEntry, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,9 @@ class _FileView:
                 marker = _marker_of(data, position, header)
                 values = _transactions_of(data, position, header) if self.topic == TRANSACTION_TOPIC else ()
                 entries = _group_entries_of(data, position, header) if self.topic == OFFSETS_TOPIC else ()
+                shares = _share_entries_of(data, position, header) if self.topic == SHARE_TOPIC else ()
                 self.batches.append(
-                    Seen(*offsets, epoch, digest, end, voters, _producer_of(header), marker, values, entries)
+                    Seen(*offsets, epoch, digest, end, voters, _producer_of(header), marker, values, entries, shares)
                 )
                 self.ends.append(end)
         except WireError:
@@ -503,6 +507,7 @@ class DiskObserver:
                     marker=batch.marker,
                     transactions=batch.transactions,
                     group_entries=batch.group_entries,
+                    share_entries=batch.share_entries,
                 )
             )
             if batch.voters is not None:
@@ -589,6 +594,14 @@ def _group_entries_of(data: Buffer, position: int, header: BatchHeader) -> tuple
         return ()
     entries = (decode_group_entry(record.key, record.value) for record in decode_batch(data, position))
     return tuple(LoggedGroupEntry(*entry) for entry in entries if entry is not None)
+
+
+def _share_entries_of(data: Buffer, position: int, header: BatchHeader) -> tuple[LoggedShareEntry, ...]:
+    """Return the records in a batch of the topic of share states."""
+    if header.is_control:
+        return ()
+    entries = (decode_share_entry(record.key, record.value) for record in decode_batch(data, position))
+    return tuple(LoggedShareEntry(*entry) for entry in entries if entry is not None)
 
 
 def _voters_of(data: Buffer, position: int) -> VoterKeys | None:

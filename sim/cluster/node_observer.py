@@ -1,4 +1,5 @@
-"""Observes a running node without changing it: its quorum state, its published image and its partitions.
+"""Observes a running node without changing it: its quorum state, its published image and its partitions. The share
+partitions of a broker are observed by `share_observer`.
 
 Only differences from the last observation are reported. Two spies (wrapped functions) on the active controller record
 what a decision named and depended on when it was made. A third spy, on a broker's throttles, records which replicas
@@ -40,6 +41,7 @@ from kraft.sim.check.observations import (
     VotersSeen,
 )
 from kraft.sim.cluster.labels import TopicLabels
+from kraft.sim.cluster.share_observer import ShareObserver
 
 NO_NODE = -1
 
@@ -104,9 +106,11 @@ class NodeObserver:
         self._tags: list[_Tag] = []
         self._decided_on = EMPTY_IMAGE
         """Image on which the active controller based its last decision that produced events."""
+        self._shares: ShareObserver | None = None
         if node.controller is not None:
             self._spy(node.controller)
         if node.broker is not None:
+            self._shares = ShareObserver(node_id, incarnation, node.broker.broker, tell, labels)
             replicas = node.broker.broker.replicas
             for quota in (replicas.leader_quota, replicas.follower_quota):
                 self._spy_throttle(quota)
@@ -152,6 +156,8 @@ class NodeObserver:
                     or (leader is not None and look.maximal is not leader.isr.maximal)
                 ):
                     self._observe_partition(partition)
+        if self._shares is not None:
+            self._shares.report()
 
     def _observe_quorum(self) -> None:
         raft = self.node.quorum.replica

@@ -12,6 +12,7 @@ from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.drawn_clients import PICKS, RARE_CLIENTS, heated, paused_times
 from kraft.sim.nemesis.drawn_mixed_group import draw_coordinator_faults
+from kraft.sim.nemesis.drawn_share_group import draw_share_faults
 from kraft.sim.nemesis.drawn_transactions import draw_transaction_faults
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import Fault, PlannedOperation
@@ -192,6 +193,9 @@ def draw_faults(seed: int, profile: PlanChoices, settings: FaultSettings, shape:
     if plan.MIXED_GROUP in profile.rare_clients:
         random = NamedRandom(seed, "faults of group coordinators")
         faults += draw_coordinator_faults(random, settings.duration_ms, lane=2 * profile.streams + 4)
+    if plan.SHARE_GROUP in profile.rare_clients:
+        random = NamedRandom(seed, "faults of share groups")
+        faults += draw_share_faults(random, settings.duration_ms, lane=2 * profile.streams + 5)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.drawn_mixed_group import draw_mixed_group
+from kraft.sim.nemesis.drawn_share_group import draw_share_group
 from kraft.sim.nemesis.drawn_transactions import draw_transactions
 from kraft.sim.nemesis.plan import PlannedOperation
 from kraft.sim.world.chance import NamedRandom, between
@@ -142,6 +143,7 @@ RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = MappingProxyTyp
         plan.CONSUMER_GROUP: _draw_consumer_group,
         plan.TRANSACTOR: draw_transactions,
         plan.MIXED_GROUP: draw_mixed_group,
+        plan.SHARE_GROUP: draw_share_group,
     }
 )
 """Optional client → function that draws its work, from its stream and an end time."""

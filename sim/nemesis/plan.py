@@ -128,7 +128,15 @@ GROUP_COORDINATOR, WRITING_GROUP_COORDINATOR, REVOKING_GROUP_COORDINATOR = GROUP
 """Roles of the coordinator of the group MIXED_GROUP, for which crashes and pauses wait. It writes while a record of the
 group is not committed. It waits for a revocation while a member still has partitions that it must revoke. Only runs
 with that group have them."""
-PAUSED_ROLES = (*TRANSACTION_ROLES, *GROUP_ROLES)
+SHARE_LEADER, ACKNOWLEDGING_LEADER, WRITING_SHARE_COORDINATOR = SHARE_ROLES = (
+    "leader of records that share consumers hold",
+    "leader with an acknowledgement in flight",
+    "share coordinator that writes a state",
+)
+"""Roles of the brokers that serve the share groups, for which crashes and pauses wait. An acknowledgement is in flight
+until the share coordinator has confirmed it. A share coordinator writes while a record of a state is not committed.
+Only runs with share groups have them."""
+PAUSED_ROLES = (*TRANSACTION_ROLES, *GROUP_ROLES, *SHARE_ROLES)
 """Roles for which pauses wait."""
 AWAITED_ROLES = (*MOMENT_ROLES, *PAUSED_ROLES)
 """Roles for which crashes wait."""
@@ -164,6 +172,19 @@ STATIC_MEMBERS = MIXED_MEMBERS[2:]
 MIXED_PRODUCER, MIXED_ADMIN = "mixed-group-producer", "mixed-group-admin"
 MIXED_HOSTS = (*MIXED_MEMBERS, MIXED_PRODUCER, MIXED_ADMIN)
 """Names of all hosts of MIXED_GROUP, and of what is written for it."""
+SHARE_GROUP = "share-group"
+"""Name of a share group, and of the client that consists of its members and those of SHARE_GROUP_COMMITTED."""
+SHARE_GROUP_COMMITTED = "share-group-committed"
+"""Name of a share group that reads the same records, but not those of aborted transactions."""
+SHARE_MEMBERS = tuple(f"{SHARE_GROUP}-{number}" for number in range(6))
+"""Names of the hosts of the members of both share groups."""
+SHARE_GROUP_OF = MappingProxyType(
+    {host: SHARE_GROUP if number < 4 else SHARE_GROUP_COMMITTED for number, host in enumerate(SHARE_MEMBERS)}
+)
+"""Name of a host → the share group of its member."""
+SHARE_PRODUCER, SHARE_ADMIN = "share-group-producer", "share-group-admin"
+SHARE_HOSTS = (*SHARE_MEMBERS, SHARE_PRODUCER, SHARE_ADMIN)
+"""Names of all hosts of the share groups, and of what is written for them."""
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
@@ -203,6 +224,9 @@ CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION = "cut off member", "change subscription"
 GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG = "grow topic", "add topic", "set group config"
 MIXED_ADMIN_VERBS = (GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG, MOVE_COORDINATOR)
 MIXED_GROUP_VERBS = (*GROUP_VERBS, CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION, *MIXED_ADMIN_VERBS)
+HOLD_RECORDS, MOVE_LEADER = "hold records", "move leader"
+SHARE_ADMIN_VERBS = (MOVE_COORDINATOR, MOVE_LEADER, GROW_TOPIC, SET_GROUP_CONFIG)
+SHARE_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CUT_OFF_MEMBER, HOLD_RECORDS, *SHARE_ADMIN_VERBS)
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
@@ -215,6 +239,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         CONSUMER_GROUP: GROUP_VERBS,
         TRANSACTOR: TRANSACTION_VERBS,
         MIXED_GROUP: MIXED_GROUP_VERBS,
+        SHARE_GROUP: SHARE_VERBS,
         MOVER: MOVER_VERBS,
         DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
         VOTER_CHANGER: VOTER_VERBS,
@@ -227,14 +252,16 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Client → names of its operations."""
 CLIENTS = tuple(CLIENT_VERBS)
-CLIENT_HOSTS = (*(client for client in CLIENTS if client not in (CONSUMER_GROUP, TRANSACTOR, MIXED_GROUP)), *CONSUMERS)
-"""Names of the hosts of all clients but the transactor and the mixed group."""
+_CLIENTS_OF_SEVERAL_HOSTS = (CONSUMER_GROUP, TRANSACTOR, MIXED_GROUP, SHARE_GROUP)
+CLIENT_HOSTS = (*(client for client in CLIENTS if client not in _CLIENTS_OF_SEVERAL_HOSTS), *CONSUMERS)
+"""Names of the hosts of all clients but the transactor, the mixed group and the share groups."""
 
 
 def client_hosts_of(work: Collection[str]) -> tuple[str, ...]:
     """Return the hosts of clients that faults of links cut off, in a run with these clients."""
     transactional = TRANSACTION_HOSTS if TRANSACTOR in work else ()
-    return (*CLIENT_HOSTS, *transactional, *(MIXED_HOSTS if MIXED_GROUP in work else ()))
+    shared = SHARE_HOSTS if SHARE_GROUP in work else ()
+    return (*CLIENT_HOSTS, *transactional, *(MIXED_HOSTS if MIXED_GROUP in work else ()), *shared)
 
 
 def allows(shape: ClusterShape, kind: str) -> bool:
@@ -348,7 +375,11 @@ class PlannedOperation:
     - be busy: exceed the maximum poll interval
     - the mixed group's: member `target`; `amount` selects how a started member works, and the new subscription
     - cut off member: for `amount` ms, nothing passes between the member and any node
-    - grow topic, add topic: topic `target` of the mixed group; set group config: `amount` selects the setting
+    - grow topic, add topic: topic `target` of the mixed group, or the topic of the share groups
+    - set group config: `amount` selects the setting
+    - the share groups': member `target`; `amount` selects how a started member acknowledges
+    - hold records: acknowledge the next records only after their locks have expired
+    - move leader: let another broker lead a partition of the share groups' topic
     - the transactor's (transactional producers): producer `target`; `amount` selects the number of records and their
       partitions
     - replace producer: start another with the same transactional id, while this one continues

@@ -29,6 +29,7 @@ from kraft.sim.nemesis.plan import (
     RARE_KINDS,
     RETAINER,
     RETENTION_CHECK,
+    SHARE_GROUP,
     TRANSACTION_VERSION_MAX,
     TRANSACTOR,
     Plan,
@@ -68,7 +69,10 @@ HOT_ONE_IN = 4
 HOT_SEGMENT_BYTES = "5000"
 RETENTION_CHECK_MS = "2000"
 RARE_CLIENT_ONE_IN = 3
-"""Each optional client exists in one world in this many, never in plain worlds (those with Kafka's defaults)."""
+"""Each optional client but the share groups exists in one world in this many, never in plain worlds (those with Kafka's
+defaults)."""
+SHARE_GROUP_ONE_IN = 6
+"""The share groups exist in one world in this many, because a run with them costs half as much again."""
 RARE_KINDS_ONE_IN = 3
 """Rare faults happen in one world in this many, never in plain worlds (those with Kafka's defaults). Each kind of rare
 fault happens in half of these worlds."""
@@ -85,6 +89,22 @@ CONSUMER_GROUP_SETTINGS = MappingProxyType(
     }
 )
 """Settings of worlds with the mixed group: sessions of a few seconds, like those of classic members."""
+
+SHARE_GROUP_SETTINGS = MappingProxyType(
+    {
+        "group.share.session.timeout.ms": "6000",
+        "group.share.min.session.timeout.ms": "6000",
+        "group.share.heartbeat.interval.ms": "1500",
+        "group.share.min.heartbeat.interval.ms": "500",
+        "group.share.record.lock.duration.ms": "2000",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "share.coordinator.snapshot.update.records.per.snapshot": "20",
+        "share.coordinator.state.topic.prune.interval.ms": "5000",
+    }
+)
+"""Settings of worlds with share groups: sessions and locks of a few seconds, and a log of states that is often
+shortened."""
 
 Choices = Sequence[Mapping[str, str]]
 """Alternative sets of configuration keys, one of which is drawn; {} stands for the defaults."""
@@ -190,6 +210,8 @@ def _draw_cluster(seed: int) -> tuple[Plan, PlanChoices]:
         overrides[RETENTION_CHECK] = RETENTION_CHECK_MS
     if MIXED_GROUP in profile.rare_clients:
         overrides.update(CONSUMER_GROUP_SETTINGS)
+    if SHARE_GROUP in profile.rare_clients:
+        overrides.update(SHARE_GROUP_SETTINGS)
     if profile.changes_directories and NamedRandom(seed, "directory rate").below(2):
         overrides.update(DIRECTORY_RATE)
     if profile.is_hot:
@@ -231,7 +253,8 @@ def _draw_rare_kinds(seed: int, shape: ClusterShape) -> tuple[str, ...]:
 
 
 def _draw_rare_clients(seed: int) -> tuple[str, ...]:
-    return tuple(name for name in RARE_CLIENTS if not NamedRandom(seed, f"is {name} there").below(RARE_CLIENT_ONE_IN))
+    odds = dict.fromkeys(RARE_CLIENTS, RARE_CLIENT_ONE_IN) | {SHARE_GROUP: SHARE_GROUP_ONE_IN}
+    return tuple(name for name, one_in in odds.items() if not NamedRandom(seed, f"is {name} there").below(one_in))
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.group_targets import GroupTargets
+from kraft.sim.nemesis.share_targets import ShareTargets
 from kraft.sim.nemesis.transaction_targets import TransactionTargets
 
 
@@ -28,6 +29,7 @@ class Targets:
             plan.UNCOMMITTED_LEADER: lambda: _if_any(self.leaders_with_uncommitted_records()),
             **TransactionTargets(cluster).holders,
             **GroupTargets(cluster).holders,
+            **ShareTargets(cluster).holders,
         }
 
     def holders(self, role: str) -> list[int]:

@@ -38,6 +38,7 @@ from kraft.sim.nemesis.plan import (
     MIXED_GROUP,
     MOVER,
     RETAINER,
+    SHARE_GROUP,
     TOPIC,
     TRANSACTOR,
     TRIMMER,
@@ -59,6 +60,8 @@ from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.settings_ledger import SettingsLedger
+from kraft.sim.workload.share_group import TOPICS as SHARED_TOPICS
+from kraft.sim.workload.share_group import ShareGroups
 from kraft.sim.workload.transaction_recorder import PARTITIONS as TRANSACTION_TOPICS
 from kraft.sim.workload.transaction_work import TransactionWork
 from kraft.sim.workload.trim_work import trim_topics
@@ -150,6 +153,7 @@ class ClusterRun:
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.consumers = ConsumerGroup(self.cluster, self.workload.partitions)
         self.mixed = MixedGroup(self.cluster)
+        self.shared = ShareGroups(self.cluster)
         self.transactions = TransactionWork(self.cluster)
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster, self.settings)
@@ -224,6 +228,7 @@ class ClusterRun:
         topics = {
             **(TRANSACTION_TOPICS if TRANSACTOR in plan.work else {}),
             **(MIXED_TOPICS if MIXED_GROUP in plan.work else {}),
+            **(SHARED_TOPICS if SHARE_GROUP in plan.work else {}),
         }
         if topics:
             await self._create_topics(topics)
@@ -254,6 +259,8 @@ class ClusterRun:
                 nursery.start_soon(self.consumers.run, plan.work[CONSUMER_GROUP])
             if MIXED_GROUP in plan.work:
                 nursery.start_soon(self.mixed.run, plan.work[MIXED_GROUP])
+            if SHARE_GROUP in plan.work:
+                nursery.start_soon(self.shared.run, plan.work[SHARE_GROUP])
             if TRANSACTOR in plan.work:
                 nursery.start_soon(self.transactions.run, plan.work[TRANSACTOR])
             if EXTRA in plan.work:
@@ -298,6 +305,7 @@ class ClusterRun:
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
         await self.consumers.finish()
         await self.mixed.finish()
+        await self.shared.finish()
         await self.transactions.finish()
 
     async def _settle(self) -> bool:
@@ -388,6 +396,7 @@ class ClusterRun:
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "dealt with by a group": self.consumers.processed,
             "dealt with by the mixed group": self.mixed.processed,
+            "accepted by share groups": self.shared.accepted,
             "transactions committed": self.transactions.recorder.committed,
             "transactions aborted": self.transactions.recorder.aborted,
             "pipelined batches": self.transactions.recorder.pipelined,

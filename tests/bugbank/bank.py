@@ -16,6 +16,7 @@ from tests.bugbank import (
 )
 from tests.bugbank.consumer_groups import consumer_group_bugs
 from tests.bugbank.mutation import MUTATIONS, Mutation
+from tests.bugbank.share_groups import share_group_bugs
 from tests.bugbank.transactions import transaction_bugs
 
 FILES = (
@@ -25,6 +26,7 @@ FILES = (
     isr_bugs,
     group_bugs,
     consumer_group_bugs,
+    share_group_bugs,
     transaction_bugs,
     client_bugs,
     node_bugs,
@@ -46,4 +48,4 @@ NOT_OPEN = {
     "Kafka; that a controller's answer depends on nothing uncommitted is M9 (B13, B31, B33)",
 }
 """Numbers of the bank that have no mutation, each with the reason."""
-EVERY_ID = (*(f"B{number:02}" for number in range(1, 71)), *(f"X{number:02}" for number in range(1, 11)))
+EVERY_ID = (*(f"B{number:02}" for number in range(1, 79)), *(f"X{number:02}" for number in range(1, 11)))

@@ -38,8 +38,8 @@ Each rule of fast failure detection has planted bugs, which are listed below. `m
 and `make test` does too.
 
 The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence and
-transactions, G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node was
-stopped by its own invariant. L without a number means that something that must happen did not happen.
+transactions, G groups, S share groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a
+node was stopped by its own invariant. L without a number means that something that must happen did not happen.
 """
 
 

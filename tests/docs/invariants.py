@@ -31,6 +31,7 @@ PARTS = {
     "T": "Producers and transactions",
     "K": "Fast failure detection, eligible leader replicas",
     "G": "Groups",
+    "S": "Share groups",
     "C": "Clients",
     "L": "Progress",
     "N": "Nodes and the simulator itself",

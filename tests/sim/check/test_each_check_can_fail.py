@@ -54,6 +54,7 @@ from kraft.sim.check.observations import (
 )
 from kraft.sim.check.suite import Suite
 from tests.sim.check.consumer_group_cases import CONSUMER_GROUP_CASES
+from tests.sim.check.share_group_cases import SHARE_GROUP_CASES
 from tests.sim.check.transaction_cases import TRANSACTION_CASES
 
 VOTERS = frozenset({101, 102, 103})
@@ -539,6 +540,7 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [LogCut(3, TP, 0, 0), recorded(elr=(3,), isr=(1, 2))],
     ),
     **TRANSACTION_CASES,
+    **SHARE_GROUP_CASES,
     **CONSUMER_GROUP_CASES,
 }  # fmt: skip
 

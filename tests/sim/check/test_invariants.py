@@ -15,7 +15,7 @@ from kraft.sim.story.story import _statement
 from tests.docs.invariants import checks_of_runs, codes
 
 ROOT = Path(__file__).parents[3]
-NUMBERS = {"R": 20, "M": 17, "D": 18, "T": 12, "K": 7, "G": 9, "C": 7, "L": 13, "N": 7}
+NUMBERS = {"R": 20, "M": 17, "D": 18, "T": 12, "K": 7, "G": 9, "S": 12, "C": 7, "L": 13, "N": 7}
 """Letter of the codes → number of invariants whose codes begin with it."""
 REPORTED = re.compile(r"""fail\(\s*"([A-Z]\d+\w?)",""")
 

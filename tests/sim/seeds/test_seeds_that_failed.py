@@ -17,16 +17,22 @@ from kraft.sim.nemesis.plan import (
     GROUP_ROLES,
     MIXED_GROUP,
     SCHEDULE_VERSION,
+    SHARE_GROUP,
+    SHARE_ROLES,
     TRANSACTION_ROLES,
     TRANSACTION_VERSION_MAX,
     TRANSACTOR,
     Plan,
 )
-from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, draw_plan
+from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, SHARE_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
 
 DRAWN_BY = 15
-"""SCHEDULE_VERSION with which these seeds draw the plans that failed, with transactions and the mixed group added."""
+"""SCHEDULE_VERSION with which these seeds draw the plans that failed, with transactions, the mixed group and the share
+groups added."""
+LATER_CLIENTS = (TRANSACTOR, MIXED_GROUP, SHARE_GROUP)
+LATER_ROLES = (*TRANSACTION_ROLES, *GROUP_ROLES, *SHARE_ROLES)
+LATER_SETTINGS = {**CONSUMER_GROUP_SETTINGS, **SHARE_GROUP_SETTINGS}
 
 WHAT_THE_BUG_WAS = {
     15: "a broker with a damaged metadata log lost its epoch with it (R3)",
@@ -55,19 +61,18 @@ def test_the_seeds_still_draw_the_plans_that_failed() -> None:
 
 
 def plan_that_failed(seed: int) -> Plan:
-    """Return the plan as it was before transactions and the mixed group were drawn: without them, and without the
-    faults that wait for them."""
+    """Return the plan as it was before transactions, the mixed group and share groups were drawn: without them, and
+    without the faults that wait for them."""
     plan = draw_plan(seed, FaultSettings())
-    work = {client: operations for client, operations in plan.work.items() if client not in (TRANSACTOR, MIXED_GROUP)}
-    later_roles = (*TRANSACTION_ROLES, *GROUP_ROLES)
-    overrides = {key: value for key, value in plan.shape.overrides.items() if key not in CONSUMER_GROUP_SETTINGS}
+    work = {client: operations for client, operations in plan.work.items() if client not in LATER_CLIENTS}
+    overrides = {key: value for key, value in plan.shape.overrides.items() if key not in LATER_SETTINGS}
     return replace(
         plan,
         shape=replace(plan.shape, overrides=overrides),
         work=work,
         transaction_version=TRANSACTION_VERSION_MAX,
         small_sizes=tuple(name for name in plan.small_sizes if name != PRODUCER_EPOCHS),
-        faults=tuple(fault for fault in plan.faults if fault.role not in later_roles),
+        faults=tuple(fault for fault in plan.faults if fault.role not in LATER_ROLES),
     )
 
 

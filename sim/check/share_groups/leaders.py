@@ -1,0 +1,151 @@
+"""LedRecords: what the leader of a share partition must know of its records, by the steps that it has taken.
+
+The model keeps each record by itself. It computes what a step changes from the arguments of the step, not from its
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kraft.broker.share_partition.states import AcknowledgeType, RecordState
+from kraft.sim.check.share_groups.ledger import COMPLETE, RecordedDelivery
+from kraft.sim.check.share_groups.steps import NO_WRITE, AcknowledgedRange
+
+
+@dataclass(slots=True)
+class Holding:
+    """A record that a member holds. `write` is the number of the write that will end that, or NO_WRITE."""
+
+    member: str
+    delivery_count: int
+    lock_until_ms: int
+    write: int = NO_WRITE
+
+
+@dataclass(slots=True)
+class LedRecords:
+    """The records of one share partition at one leader."""
+
+    state_epoch: int
+    start_offset: int
+    """Offset below which all records are known to be finished."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Offset → number of deliveries so far, of records that no member holds."""
+    held: dict[int, Holding] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    """Offsets of the records that are complete at the leader."""
+    changes: dict[int, dict[int, RecordedDelivery]] = field(default_factory=dict)
+    """Number of a write that has not ended → the deliveries that it must contain."""
+    unknown: set[int] = field(default_factory=set)
+    """Offsets of records that were completed by a write that was not confirmed. It may be persisted or not."""
+    repeated: dict[int, dict[int, RecordedDelivery]] = field(default_factory=dict)
+    """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless. It may
+    write them again."""
+    log_start_offset: int = 0
+    _in_effect: set[int] = field(default_factory=set)
+
+    def take_state(self, deliveries: dict[int, RecordedDelivery]) -> None:
+        """Begin with the persisted deliveries."""
+        for offset, (count, state) in deliveries.items():
+            if state in COMPLETE:
+                self.finished.add(offset)
+            else:
+                self.counts[offset] = count
+
+    def give(self, offset: int, holding: Holding) -> None:
+        self.counts.pop(offset, None)
+        self.held[offset] = holding
+
+    def acknowledge(
+        self, items: Iterable[AcknowledgedRange], write: int, lock_until_ms: int, deliveries_max: int
+    ) -> dict[int, RecordedDelivery]:
+        """Apply the acknowledgements of a member; return the deliveries that must be persisted."""
+        due: dict[int, RecordedDelivery] = {}
+        for item in items:
+            for offset, holding in self._held_within(item.first, item.end):
+                if item.type is AcknowledgeType.RENEW:
+                    holding.lock_until_ms = lock_until_ms
+                    continue
+                holding.write = write
+                due[offset] = (holding.delivery_count, _state_after(item.type, holding, deliveries_max))
+        self.changes[write] = due
+        return due
+
+    def release(self, member: str, write: int) -> None:
+        """Let a member's records become available as if they had not been delivered, when a write is persisted."""
+        due = {
+            offset: (holding.delivery_count - 1, int(RecordState.AVAILABLE))
+            for offset, holding in self.held.items()
+            if holding.member == member and holding.write == NO_WRITE
+        }
+        for offset in due:
+            self.held[offset].write = write
+        self.changes[write] = due
+
+    def expire(self, now_ms: int, deliveries_max: int, write: int) -> None:
+        """Free the records whose lock has expired, at once."""
+        due: dict[int, RecordedDelivery] = {}
+        for offset, holding in list(self.held.items()):
+            if holding.write == NO_WRITE and holding.lock_until_ms <= now_ms:
+                state = _state_after(AcknowledgeType.RELEASE, holding, deliveries_max)
+                due[offset] = (holding.delivery_count, state)
+                self._settle(offset, due[offset])
+        self.changes[write] = due
+        self._in_effect.add(write)
+
+    def end_write(self, write: int, *, is_stored: bool) -> None:
+        if write in self._in_effect and not is_stored and write in self.changes:
+            self.repeated[write] = self.changes[write]
+        for offset, delivery in self.changes.pop(write, {}).items():
+            holding = self.held.get(offset)
+            if holding is None or holding.write != write:
+                continue
+            if is_stored:
+                self._settle(offset, delivery)
+                continue
+            holding.write = NO_WRITE
+            if delivery[1] in COMPLETE:
+                self.unknown.add(offset)
+
+    def drop_below(self, log_start_offset: int) -> None:
+        """Forget the records that are no longer in the log."""
+        self.log_start_offset = max(self.log_start_offset, log_start_offset)
+        for known in (self.counts, self.held):
+            for offset in [offset for offset in known if offset < log_start_offset]:
+                del known[offset]
+
+    def unfinished_below(self, start_offset: int, write: int) -> Iterator[int]:
+        """Yield the offsets below `start_offset` that are neither complete nor completed by this write, nor below the
+        log start offset."""
+        due = self.changes.get(write, {})
+        for offset in range(max(self.start_offset, self.log_start_offset), start_offset):
+            if offset not in self.finished and due.get(offset, (0, 0))[1] not in COMPLETE:
+                yield offset
+
+    def may_repeat(self, offset: int, delivery: RecordedDelivery) -> bool:
+        """Return whether this delivery of a record is one that was not confirmed and is in effect."""
+        return any(deliveries.get(offset) == delivery for deliveries in self.repeated.values())
+
+    def _held_within(self, first: int, end: int) -> Iterator[tuple[int, Holding]]:
+        for offset in range(first, end):
+            holding = self.held.get(offset)
+            if holding is not None:
+                yield offset, holding
+
+    def _settle(self, offset: int, delivery: RecordedDelivery) -> None:
+        del self.held[offset]
+        count, state = delivery
+        if state in COMPLETE:
+            self.finished.add(offset)
+        else:
+            self.counts[offset] = count
+
+
+def _state_after(kind: AcknowledgeType, holding: Holding, deliveries_max: int) -> int:
+    """Return the state of a record after an acknowledgement of this type, or after its lock has expired."""
+    if kind is AcknowledgeType.ACCEPT:
+        return int(RecordState.ACKNOWLEDGED)
+    is_released = kind is AcknowledgeType.RELEASE and holding.delivery_count < deliveries_max
+    return int(RecordState.AVAILABLE if is_released else RecordState.ARCHIVED)

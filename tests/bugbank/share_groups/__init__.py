@@ -1,0 +1,1 @@
+"""The mutations of share groups, and their schedules."""

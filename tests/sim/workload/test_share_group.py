@@ -1,0 +1,144 @@
+"""Tests of the share groups of a run: what their members do, and that checks find forbidden behaviour."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis.drawn_share_group import VERBS
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import (
+    ACKNOWLEDGING_LEADER,
+    CUT_OFF_MEMBER,
+    END_MEMBER,
+    GROW_TOPIC,
+    HOLD_RECORDS,
+    KILL,
+    KILL_MEMBER,
+    MOVE_COORDINATOR,
+    MOVE_LEADER,
+    OVERRIDES,
+    PAUSE,
+    SHARE_GROUP,
+    SHARE_LEADER,
+    SHARE_ROLES,
+    START_MEMBER,
+    WRITING_SHARE_COORDINATOR,
+    Fault,
+    Plan,
+    PlannedOperation,
+)
+from kraft.sim.nemesis.swarm import SHARE_GROUP_SETTINGS, draw_plan
+from kraft.sim.run.run import ClusterRun, RunSettings
+from kraft.sim.workload.share_member import ACCEPTS, DECIDES, DOES_NOT_WAIT, RENEWS, WAYS
+from tests.bugbank.bank import BANK
+from tests.bugbank.share_groups.share_group_schedules import trials
+from tests.bugbank.share_groups.share_trial import STEPS, ShareTrial
+
+SHAPE = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
+DURATION_MS = 8_000
+CHECKS = tuple(f"S{number}" for number in range(1, 13))
+
+
+def at(at_ms: int, verb: str, target: int = 0, amount: int = 0) -> PlannedOperation:
+    return PlannedOperation(at_ms, verb, target, amount)
+
+
+def start(at_ms: int, member: int, way: str = ACCEPTS) -> PlannedOperation:
+    return at(at_ms, START_MEMBER, member, WAYS.index(way))
+
+
+def played(
+    *work: PlannedOperation, faults: tuple[Fault, ...] = (), seed: int = 1, duration_ms: int = DURATION_MS
+) -> tuple[ClusterRun, set[str]]:
+    """Carry out a run; return it, and the codes of its findings."""
+    plan = Plan(seed=seed, duration_ms=duration_ms, shape=SHAPE, faults=faults, work={SHARE_GROUP: work})
+    run = ClusterRun(seed, RunSettings(plan=plan))
+    return run, {finding.check for finding in run.run().findings}
+
+
+@pytest.fixture(scope="module")
+def busy_run() -> tuple[ClusterRun, set[str]]:
+    ways = (ACCEPTS, DECIDES, RENEWS, DOES_NOT_WAIT, DECIDES, ACCEPTS)
+    work = (
+        *(start(50 * member, member, way) for member, way in enumerate(ways)),
+        at(1_000, HOLD_RECORDS, 0),
+        at(1_200, HOLD_RECORDS, 5),
+        at(1_500, KILL_MEMBER, 1),
+        at(2_500, MOVE_LEADER, 0, 0),
+        start(3_000, 1, DECIDES),
+        at(3_200, GROW_TOPIC),
+        at(3_500, MOVE_COORDINATOR, 0, 0),
+        at(3_600, MOVE_COORDINATOR, 0, 1),
+        at(4_000, END_MEMBER, 3),
+        at(4_200, CUT_OFF_MEMBER, 2, 3_000),
+        start(5_500, 3, RENEWS),
+    )
+    faults = (
+        Fault(at_ms=2_000, kind=KILL, role=ACKNOWLEDGING_LEADER, back_ms=300),
+        Fault(at_ms=5_000, kind=KILL, role=WRITING_SHARE_COORDINATOR, back_ms=300),
+    )
+    return played(*work, faults=faults)
+
+
+def test_share_groups_process_all_records_under_all_operations(busy_run: tuple[ClusterRun, set[str]]) -> None:
+    run, found = busy_run
+    assert not found
+    assert run.shared.accepted > 100
+    assert run.nemesis.moments[ACKNOWLEDGING_LEADER]
+    assert run.nemesis.moments[WRITING_SHARE_COORDINATOR]
+
+
+def test_the_checks_of_share_groups_have_input_in_a_run(busy_run: tuple[ClusterRun, set[str]]) -> None:
+    seen = {check.id: check.seen for check in busy_run[0].cluster.watch.suite.checks.checks}
+    assert [check for check in CHECKS if not seen[check]] == []
+
+
+def test_seeds_draw_all_operations_and_faults_of_share_groups() -> None:
+    plans = [draw_plan(seed, FaultSettings(duration_ms=30_000)) for seed in range(1, 121)]
+    drawn = [plan for plan in plans if SHARE_GROUP in plan.work]
+    assert {each.verb for plan in drawn for each in plan.work[SHARE_GROUP]} == set(VERBS)
+    assert {fault.role for plan in drawn for fault in plan.faults} >= set(SHARE_ROLES)
+    others = [fault for plan in plans if plan not in drawn for fault in plan.faults]
+    assert not [fault for fault in others if fault.role in SHARE_ROLES]
+    assert all(SHARE_GROUP_SETTINGS.items() <= plan.shape.overrides.items() for plan in drawn)
+
+
+PAUSED = (Fault(at_ms=1_000, kind=PAUSE, role=SHARE_LEADER, duration_ms=12_000),)
+"""The leader of records that members hold is frozen until it has been replaced, and their locks have expired."""
+KILLED = tuple(Fault(at_ms=at_ms, kind=KILL, role=SHARE_LEADER, back_ms=500) for at_ms in (2_600, 3_600, 4_600))
+
+
+@pytest.mark.parametrize(
+    ("bug", "check", "faults"),
+    [
+        ("B70b", "S6", ()),
+        ("B71", "S7", PAUSED),
+        ("B72", "S2", KILLED),
+        ("B73", "S1", ()),
+        ("B74", "S5", ()),
+        ("B76", "S5", ()),
+        ("B76b", "S5", ()),
+        ("B77", "S9", ()),
+    ],
+)
+def test_checks_catch_planted_bugs_of_share_groups(bug: str, check: str, faults: tuple[Fault, ...]) -> None:
+    started = [start(0, member, DECIDES if member % 3 else ACCEPTS) for member in range(5)]
+    held = [at(300 + 450 * number, HOLD_RECORDS, number % 5) for number in range(8)]
+    members = sorted((*started, *held, at(3_000, KILL_MEMBER, 1)), key=lambda each: each.at_ms)
+    with next(each for each in BANK if each.id == bug).planted():
+        assert check in played(*members, faults=faults, duration_ms=14_000 if faults is PAUSED else 5_000)[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_steps_of_a_leader_and_a_share_coordinator_pass_all_checks(seed: int) -> None:
+    assert trials(seed) == []
+
+
+def test_checks_of_share_groups_have_input_in_random_steps() -> None:
+    trial = ShareTrial(1)
+    for _ in range(STEPS):
+        trial.disturb()
+    trial.settle()
+    of_sessions_and_clients = {"S11", "S12"}
+    assert set(trial.checks.unseen()) == of_sessions_and_clients
