@@ -30,6 +30,7 @@ class HeldRecords:
         "deadline_ms",
         "given",
         "in_flight",
+        "last",
         "marked",
         "may_renew",
         "partition",
@@ -54,13 +55,16 @@ class HeldRecords:
         """Acknowledgements that the application has made, and that are not queued yet."""
         self.queued: PendingAcknowledgements | None = None
         self.in_flight: PendingAcknowledgements | None = None
+        self.last: PendingAcknowledgements | None = None
+        """Acknowledgements in the last request of the session, which may be in flight beside another one."""
         self._waiting: deque[AcquiredRecords] = deque()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is held."""
         is_buffered = self.records or self._waiting
-        return not (is_buffered or self.given or self.marked or self.queued or self.in_flight)
+        is_sent = self.in_flight or self.last
+        return not (is_buffered or self.given or self.marked or self.queued or is_sent)
 
     @property
     def has_renewals(self) -> bool:
@@ -196,6 +200,15 @@ class HeldRecords:
         self.in_flight, self.queued = self.queued, None
         return self.in_flight
 
+    def send_last(self) -> PendingAcknowledgements | None:
+        """Move the queued acknowledgements, if any, into the last request of the session."""
+        self.last, self.queued = self.queued, None
+        return self.last
+
+    def is_sent(self, pending: PendingAcknowledgements) -> bool:
+        """Whether these acknowledgements are in a request, and have no result."""
+        return pending is self.in_flight or pending is self.last
+
     def requeue(self, retry_ms: int) -> None:
         """Queue the acknowledgements in flight again, because the broker could not carry them out now. They are sent
         from `retry_ms` on."""
@@ -211,6 +224,8 @@ class HeldRecords:
         """Take the result of acknowledgements that were sent. Renewed records are given to the application again."""
         if self.in_flight is done:
             self.in_flight = None
+        elif self.last is done:
+            self.last = None
         if error is None and done.renewing:
             self.given.update(done.renewing)
             self.renewed.update(done.renewing)
@@ -219,6 +234,6 @@ class HeldRecords:
 
     def fail_all(self, error: KafkaError) -> list[Settled]:
         """Fail every acknowledgement without a result."""
-        pending = [one for one in (self.in_flight, self.queued) if one is not None]
+        pending = [one for one in (self.in_flight, self.last, self.queued) if one is not None]
         self.queued = None
         return [self.settle(one, error) for one in pending]

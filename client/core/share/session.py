@@ -99,7 +99,7 @@ class ShareSession:
         acknowledged = {}
         for partition, held in self.held.items():
             held.drop_buffered()
-            pending, held.queued = held.queued, None
+            pending = held.send_last()
             if pending is not None:
                 acknowledged[partition] = pending
         return ShareSessionRequest(session=self, epoch=FINAL_EPOCH, is_fetch=False, acknowledged=acknowledged)

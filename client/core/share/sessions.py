@@ -197,8 +197,10 @@ class ShareSessions:
         answer: ShareAnswer,
         now_ms: int,
     ) -> Settled | None:
-        """Return the result of acknowledgements; None if they are sent again."""
-        held = request.session.held[partition]
+        """Return the result of acknowledgements; None if they are sent again, or have failed with another request."""
+        held = request.session.held.get(partition)
+        if held is None or not held.is_sent(pending):
+            return None
         row = answer.partitions.get(partition)
         if row is None:
             missing = acknowledgement_error(held.partition, ErrorCode.INVALID_RECORD_STATE, "the response lacks them")
@@ -213,15 +215,13 @@ class ShareSessions:
         return held.settle(pending, acknowledgement_error(held.partition, code, row.acknowledge_message))
 
     def lose(self, request: ShareSessionRequest, code: ErrorCode, message: str = "") -> list[Settled]:
-        """End the session of a request that has failed. Return the failed acknowledgements."""
+        """End the session of a request that has failed. Return the failed acknowledgements: those of this request, of
+        another one in flight, and those that were not sent."""
         session = request.session
         if self.current.get(session.node_id) is session:
             del self.current[session.node_id]
             self._over.append(session)
         failed: list[Settled] = []
-        for partition, pending in request.acknowledged.items():
-            held = session.held[partition]
-            failed.append(held.settle(pending, acknowledgement_error(held.partition, code, message)))
         for held in session.held.values():
             failed += held.fail_all(acknowledgement_error(held.partition, code, message))
         session.lose()

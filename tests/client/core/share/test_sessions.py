@@ -483,3 +483,51 @@ def test_a_failed_last_request_reports_its_acknowledgements() -> None:
     (failed,) = member.sessions.lose(last, ErrorCode.REQUEST_TIMED_OUT)
     assert failed.error is not None
     assert "did not answer in time" in str(failed.error)
+
+
+def test_a_response_before_that_of_the_last_request_does_not_forget_its_acknowledgements() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    member.take()
+    member.finish()
+    commit = member.commit()
+    assert member.answer(member.send(), errors={FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}) == []
+    late = member.send()
+    assert not late.acknowledged
+    (last,) = member.sessions.end_all()
+    assert member.answer(late) == []
+    assert member.answer(last) == [Settled(("orders", 0), 2, None, (commit,))]
+    member.sessions.ended(last.session)
+    assert member.sessions.current == {}
+
+
+def test_each_acknowledgement_gets_one_result_when_both_last_requests_fail() -> None:
+    member = Member()
+    member.fetch(first=range(2), second=range(2))
+    member.take(2)
+    member.finish()
+    commit = member.commit()
+    late = member.send(may_fetch=False)
+    member.take(2)
+    member.finish()
+    (last,) = member.sessions.end_all()
+    failed = member.sessions.lose(last, ErrorCode.REQUEST_TIMED_OUT)
+    assert sorted((one.partition, one.commits) for one in failed) == [
+        (partition, (commit,) if partition == NAMES[next(iter(late.acknowledged))] else ())
+        for partition in sorted(NAMES.values())
+    ]
+    assert member.sessions.lose(late, ErrorCode.NETWORK_EXCEPTION) == []
+
+
+def test_the_answer_to_the_last_request_has_no_effect_after_the_session_was_lost() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    member.take()
+    member.finish()
+    assert member.answer(member.send(), errors={FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}) == []
+    late = member.send()
+    (last,) = member.sessions.end_all()
+    assert last.acknowledged
+    (failed,) = member.sessions.lose(late, ErrorCode.NETWORK_EXCEPTION)
+    assert failed.error is not None
+    assert member.answer(last) == []
