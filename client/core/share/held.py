@@ -26,6 +26,7 @@ class HeldRecords:
     """The records of one partition."""
 
     __slots__ = (
+        "_is_released",
         "_waiting",
         "deadline_ms",
         "given",
@@ -58,6 +59,8 @@ class HeldRecords:
         self.last: PendingAcknowledgements | None = None
         """Acknowledgements in the last request of the session, which may be in flight beside another one."""
         self._waiting: deque[AcquiredRecords] = deque()
+        self._is_released = False
+        """Whether the session's last request has released the records."""
 
     @property
     def is_empty(self) -> bool:
@@ -201,7 +204,13 @@ class HeldRecords:
         return self.in_flight
 
     def send_last(self) -> PendingAcknowledgements | None:
-        """Move the queued acknowledgements, if any, into the last request of the session."""
+        """Move the queued acknowledgements, if any, into the last request of the session. It releases all other
+        records, also those that the application has."""
+        self.drop_buffered()
+        self.given.clear()
+        self.marked.clear()
+        self.renewed.clear()
+        self._is_released = True
         self.last, self.queued = self.queued, None
         return self.last
 
@@ -221,12 +230,13 @@ class HeldRecords:
         self.in_flight, self.queued = None, again
 
     def settle(self, done: PendingAcknowledgements, error: KafkaError | None) -> Settled:
-        """Take the result of acknowledgements that were sent. Renewed records are given to the application again."""
+        """Take the result of acknowledgements that were sent. Renewed records are given to the application again,
+        unless the session's last request has released them."""
         if self.in_flight is done:
             self.in_flight = None
         elif self.last is done:
             self.last = None
-        if error is None and done.renewing:
+        if error is None and done.renewing and not self._is_released:
             self.given.update(done.renewing)
             self.renewed.update(done.renewing)
         count = sum(kind != GAP for kind in done.types.values())

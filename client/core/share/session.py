@@ -94,11 +94,10 @@ class ShareSession:
 
     def end(self) -> ShareSessionRequest:
         """Return the last request, with everything that is queued. It may be sent while another request is in flight.
-        Records that arrive later are released with the session."""
+        All other records are released with the session, also those that arrive later."""
         self.is_over = True
         acknowledged = {}
         for partition, held in self.held.items():
-            held.drop_buffered()
             pending = held.send_last()
             if pending is not None:
                 acknowledged[partition] = pending

@@ -258,6 +258,26 @@ def test_a_second_acknowledgement_replaces_the_first_until_it_is_sent() -> None:
     alone(test)
 
 
+def test_records_that_unsubscribe_has_released_need_no_acknowledgement() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        async with share_consumer(stage, **EXPLICIT) as consumer:
+            await consumer.subscribe(["orders"])
+            first, second = await read(consumer, 2)
+            consumer.acknowledge(first)
+            await consumer.unsubscribe()
+            with pytest.raises(ValueError, match="offset 1 of orders-0 cannot be acknowledged"):
+                consumer.acknowledge(second)
+            await consumer.subscribe(["orders"])
+            (again,) = await consumer.poll()
+            assert again.offset == 1
+            consumer.acknowledge(again)
+            assert await consumer.commit() == {PLACE: None}
+
+    alone(test)
+
+
 def test_acknowledge_in_implicit_mode_is_refused() -> None:
     async def test(stage: Stage) -> None:
         await begin(stage)

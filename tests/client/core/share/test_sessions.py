@@ -462,6 +462,26 @@ def test_leaving_sends_what_is_queued_with_the_last_request_of_each_session() ->
     assert member.sessions.fail_ended() == []
 
 
+def test_the_last_request_releases_what_the_application_still_has() -> None:
+    member = Member()
+    member.fetch(first=range(3))
+    first, second, third = member.take()
+    for record in (first, second):
+        member.sessions.mark(record, Acknowledgement.RENEW)
+        member.sessions.queue_marked(member.now_ms)
+        if record is first:
+            member.answer(member.send())
+    (last,) = member.sessions.end_all()
+    assert last.acknowledged[FIRST].types == {1: Acknowledgement.RENEW}
+    (result,) = member.answer(last)
+    assert result.error is None
+    member.sessions.ended(last.session)
+    assert (member.sessions.unacknowledged, member.sessions.has_renewals) == (0, False)
+    assert member.sessions.take_renewed() == []
+    with pytest.raises(ValueError, match="released"):
+        member.sessions.mark(third, Acknowledgement.ACCEPT)
+
+
 def test_records_that_arrive_after_the_last_request_are_not_held() -> None:
     member = Member()
     member.fetch()
