@@ -354,6 +354,7 @@ class ShareExchanges:
         self._is_closing = True
         self.assigned = frozenset()
         requests = self.sessions.end_all()
+        self._report(self.sessions.fail_ended())
         async with trio.open_nursery() as nursery:
             for request in requests:
                 nursery.start_soon(self._end, request)

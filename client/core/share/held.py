@@ -60,7 +60,7 @@ class HeldRecords:
         """Acknowledgements in the last request of the session, which may be in flight beside another one."""
         self._waiting: deque[AcquiredRecords] = deque()
         self._is_released = False
-        """Whether the session's last request has released the records."""
+        """Whether the records are released, because the member leaves."""
 
     @property
     def is_empty(self) -> bool:
@@ -204,15 +204,19 @@ class HeldRecords:
         return self.in_flight
 
     def send_last(self) -> PendingAcknowledgements | None:
-        """Move the queued acknowledgements, if any, into the last request of the session. It releases all other
-        records, also those that the application has."""
+        """Move the queued acknowledgements, if any, into the last request of the session, which releases all other
+        records."""
+        self.release()
+        self.last, self.queued = self.queued, None
+        return self.last
+
+    def release(self) -> None:
+        """Forget all records without a queued acknowledgement, also those that the application has."""
         self.drop_buffered()
         self.given.clear()
         self.marked.clear()
         self.renewed.clear()
         self._is_released = True
-        self.last, self.queued = self.queued, None
-        return self.last
 
     def is_sent(self, pending: PendingAcknowledgements) -> bool:
         """Whether these acknowledgements are in a request, and have no result."""
@@ -231,7 +235,7 @@ class HeldRecords:
 
     def settle(self, done: PendingAcknowledgements, error: KafkaError | None) -> Settled:
         """Take the result of acknowledgements that were sent. Renewed records are given to the application again,
-        unless the session's last request has released them."""
+        unless they were released since."""
         if self.in_flight is done:
             self.in_flight = None
         elif self.last is done:

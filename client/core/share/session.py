@@ -103,6 +103,11 @@ class ShareSession:
                 acknowledged[partition] = pending
         return ShareSessionRequest(session=self, epoch=FINAL_EPOCH, is_fetch=False, acknowledged=acknowledged)
 
+    def release(self) -> None:
+        """Forget all records without a queued acknowledgement, because the member leaves."""
+        for held in self.held.values():
+            held.release()
+
     def advance(self) -> None:
         """Continue after a response without an error."""
         self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1

@@ -238,7 +238,10 @@ class ShareSessions:
         return failed
 
     def end_all(self) -> list[ShareSessionRequest]:
-        """Return the last request of each session, in order to leave."""
+        """Return the last request of each session, in order to leave. All records without an acknowledgement are
+        released; `fail_ended` has the results of those whose session was lost before."""
+        for session in self._over:
+            session.release()
         open_sessions = [session for session in self.current.values() if not session.is_over]
         return [session.end() for session in open_sessions]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.client import Acknowledgement, KafkaError
 from kraft.sim.world.filesystem import Directory, Inode
@@ -299,6 +300,26 @@ def test_acknowledgements_fail_if_the_session_is_lost_and_the_records_come_again
             assert error.code is ErrorCode.NETWORK_EXCEPTION
             assert numbers(await consumer.poll()) == [0, 1, 2]
             assert await consumer.commit() == {PLACE: None}
+
+    alone(test)
+
+
+def test_closing_reports_acknowledgements_of_records_whose_session_was_lost_before() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        with capture_logs() as logged:
+            async with share_consumer(stage, **EXPLICIT) as consumer:
+                await consumer.subscribe(["orders"])
+                first, second = await consumer.poll()
+                consumer.acknowledge(first)
+                for link in consumer._cluster.links.all_of("share"):
+                    link.close()
+                assert (await consumer.commit())[PLACE] is not None
+                assert not logged
+                await stage.world.sleep_ms(1_000)
+                consumer.acknowledge(second)
+        assert [(line["event"], line["records"]) for line in logged] == [("acknowledgements failed", 1)]
 
     alone(test)
 

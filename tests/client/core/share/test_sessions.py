@@ -482,6 +482,21 @@ def test_the_last_request_releases_what_the_application_still_has() -> None:
         member.sessions.mark(third, Acknowledgement.ACCEPT)
 
 
+def test_leaving_forgets_the_records_of_lost_sessions() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    first, second = member.take()
+    member.sessions.lose(member.send(), ErrorCode.NETWORK_EXCEPTION)
+    member.sessions.mark(first, Acknowledgement.ACCEPT)
+    member.sessions.queue_marked(member.now_ms)
+    assert member.sessions.end_all() == []
+    assert member.sessions.unacknowledged == 0
+    (failed,) = member.sessions.fail_ended()
+    assert failed.record_count == 1
+    with pytest.raises(ValueError, match="released"):
+        member.sessions.mark(second, Acknowledgement.ACCEPT)
+
+
 def test_records_that_arrive_after_the_last_request_are_not_held() -> None:
     member = Member()
     member.fetch()
