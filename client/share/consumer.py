@@ -68,6 +68,7 @@ class ShareConsumer:
         self._end: Exception | None = not_open_error("ShareConsumer")
         """The error that every `poll` raises because no record can arrive. It is cleared when the application
         subscribes again."""
+        self._is_closed = False
         self._arrived = trio.Event()
         self._last: HeldRecords | None = None
         self._credit = 0
@@ -103,7 +104,7 @@ class ShareConsumer:
         finally:
             for failure in self._failures.values():
                 log.warning("the share consumer was closed before poll raised this error", problem=str(failure))
-            self._end = RuntimeError("the share consumer is closed")
+            self._is_closed = True
             self._announce()
             try:
                 await self._stack.__aexit__(kind, error, trace)
@@ -118,6 +119,7 @@ class ShareConsumer:
     async def subscribe(self, topics: Iterable[str] | str) -> None:
         """Join the share group `group_id`, or change the topics of a member. Share groups have no patterns. Return at
         once; records arrive during `poll`. Without topics, do the same as `unsubscribe`."""
+        self._require_open()
         names = [topics] if isinstance(topics, str) else topics
         names = sorted(set(names))
         if not names:
@@ -279,9 +281,15 @@ class ShareConsumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return bool(self._failures) or self._end is not None
+        return bool(self._failures) or self._end is not None or self._is_closed
+
+    def _require_open(self) -> None:
+        """Raise RuntimeError after the end of the `async with` block."""
+        if self._is_closed:
+            raise RuntimeError("the share consumer is closed")
 
     def _raise_failure(self) -> None:
+        self._require_open()
         if self._failures:
             raise self._failures.pop(next(iter(self._failures)))
         if self._end is not None:
@@ -322,6 +330,7 @@ class ShareConsumer:
         self._begin_commit(is_awaited=False)
 
     def _begin_commit(self, *, is_awaited: bool) -> ShareCommit:
+        self._require_open()
         sessions = self._exchanges.sessions
         if not self._is_explicit:
             sessions.accept_given()

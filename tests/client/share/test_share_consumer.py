@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.client import Acknowledgement, AcknowledgementFailed, KafkaError, ShareConsumer, ShareRecord
 from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
@@ -461,6 +462,43 @@ def test_poll_without_a_subscription_is_an_error() -> None:
                 await consumer.poll()
         with pytest.raises(RuntimeError, match="the share consumer is closed"):
             await consumer.poll()
+
+    alone(test)
+
+
+def test_a_closed_share_consumer_rejects_every_call() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll()) == 2
+        with trio.fail_after(1):
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                await consumer.commit()
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                consumer.commit_nowait()
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                await consumer.subscribe(["orders"])
+            await consumer.unsubscribe()
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                await consumer.poll()
+
+    alone(test)
+
+
+def test_polls_that_do_not_wait_get_records_too() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(5))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            found: list[int] = []
+            with trio.fail_after(10):
+                while len(found) < 5:
+                    found += numbers(await consumer.poll(timeout_ms=0))
+                    await stage.world.sleep_ms(20)
+            assert found == [0, 1, 2, 3, 4]
 
     alone(test)
 
