@@ -242,7 +242,7 @@ class ShareConsumer:
 
     def _take(self, count: int) -> list[ShareRecord]:
         sessions = self._exchanges.sessions
-        renewed = sessions.take_renewed()
+        renewed = sessions.take_renewed(count)
         if renewed or sessions.has_renewals:
             return renewed
         return sessions.take(count, self._clock.monotonic_ms())
@@ -259,7 +259,8 @@ class ShareConsumer:
             if record is not None:
                 return record
         record = (await self.poll(records_max=1))[0]
-        self._last = self._exchanges.sessions.buffer_of((record.topic, record.partition))
+        sessions = self._exchanges.sessions
+        self._last = None if sessions.has_renewals else sessions.buffer_of((record.topic, record.partition))
         return record
 
     def _next_of(self, last: HeldRecords) -> ShareRecord | None:
@@ -335,4 +336,6 @@ class ShareConsumer:
         if not self._is_explicit:
             sessions.accept_given()
         sessions.queue_marked(self._clock.monotonic_ms())
+        if sessions.has_renewals:
+            self._last = None
         return self._exchanges.begin_commit(is_awaited=is_awaited)

@@ -188,11 +188,11 @@ class HeldRecords:
         self.queued.types.update(types)
         return self.queued
 
-    def take_renewed(self) -> list[ShareRecord]:
-        """Return the records that were renewed. The application has them again."""
-        records = [self.given[offset] for offset in sorted(self.renewed)]
-        self.renewed.clear()
-        return records
+    def take_renewed(self, count: int) -> list[ShareRecord]:
+        """Return at most `count` of the records that were renewed. The application has them again."""
+        offsets = sorted(self.renewed)[:count]
+        self.renewed -= set(offsets)
+        return [self.given[offset] for offset in offsets]
 
     # requests
 

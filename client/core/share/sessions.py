@@ -114,9 +114,12 @@ class ShareSessions:
         """Whether a lock is being renewed, or a renewed record is to be given again."""
         return any(held.has_renewals for held in self._held())
 
-    def take_renewed(self) -> list[ShareRecord]:
-        """Return all records that were renewed. The application has them again."""
-        return [record for held in self._held() if held.renewed for record in held.take_renewed()]
+    def take_renewed(self, count: int) -> list[ShareRecord]:
+        """Return at most `count` of the records that were renewed. The application has them again."""
+        taken: list[ShareRecord] = []
+        for held in self._held():
+            taken += held.take_renewed(count - len(taken))
+        return taken
 
     def join(self, commit: ShareCommit) -> None:
         """Let a commit wait for every acknowledgement without a result."""

@@ -503,6 +503,35 @@ def test_polls_that_do_not_wait_get_records_too() -> None:
     alone(test)
 
 
+def test_renewed_records_are_returned_in_portions_before_others() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(8))
+        async with share_consumer(stage, **EXPLICIT) as consumer:
+            await consumer.subscribe(["orders"])
+            records = await consumer.poll(records_max=5)
+            for record in records:
+                consumer.acknowledge(record, RENEW)
+            assert numbers(await consumer.poll(records_max=2)) == [0, 1]
+            for record in records[:2]:
+                consumer.acknowledge(record)
+            for number in (2, 3):
+                record = await anext(consumer)
+                assert numbers([record]) == [number]
+                consumer.acknowledge(record)
+            assert numbers(await consumer.poll()) == [4]
+            consumer.acknowledge(records[4])
+            for number in (5, 6):
+                record = await anext(consumer)
+                assert numbers([record]) == [number]
+                consumer.acknowledge(record, RENEW)
+                await consumer.commit()
+                assert await anext(consumer) == record
+                consumer.acknowledge(record)
+
+    alone(test)
+
+
 def test_a_share_consumer_is_open_only_within_its_block() -> None:
     consumer = ShareConsumer(bootstrap_servers="localhost:9092", group_id="jobs")
     with pytest.raises(RuntimeError, match="ShareConsumer is open only within"):

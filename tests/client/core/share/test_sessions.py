@@ -376,7 +376,7 @@ def test_a_renewed_record_is_given_again_and_blocks_fetches_until_then() -> None
     assert (request.is_fetch, request.has_renewals) == (False, True)
     member.answer(request)
     assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (True, 0)
-    assert member.sessions.take_renewed() == [first]
+    assert member.sessions.take_renewed(10) == [first]
     assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (False, 1)
 
 
@@ -389,7 +389,7 @@ def test_a_record_whose_renewal_has_failed_is_gone() -> None:
     (result,) = member.answer(member.send(), errors={FIRST: ErrorCode.INVALID_RECORD_STATE})
     assert result.error is not None
     assert not member.sessions.has_renewals
-    assert member.sessions.take_renewed() == []
+    assert member.sessions.take_renewed(10) == []
     with pytest.raises(ValueError, match="cannot be acknowledged"):
         member.sessions.mark(record, Acknowledgement.ACCEPT)
 
@@ -477,7 +477,7 @@ def test_the_last_request_releases_what_the_application_still_has() -> None:
     assert result.error is None
     member.sessions.ended(last.session)
     assert (member.sessions.unacknowledged, member.sessions.has_renewals) == (0, False)
-    assert member.sessions.take_renewed() == []
+    assert member.sessions.take_renewed(10) == []
     with pytest.raises(ValueError, match="released"):
         member.sessions.mark(third, Acknowledgement.ACCEPT)
 
