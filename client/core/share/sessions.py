@@ -39,6 +39,8 @@ class ShareSessions:
         self._backoff_ms_max = backoff_ms_max
         self._check_crcs = check_crcs
         self._turn = 0
+        self._damages: list[KafkaError] = []
+        """Errors of damaged batches that `take` has not raised yet."""
 
     def _held(self) -> Iterator[HeldRecords]:
         for session in [*self.current.values(), *self._over]:
@@ -52,19 +54,21 @@ class ShareSessions:
 
     def take(self, count: int, now_ms: int) -> list[ShareRecord]:
         """Give at most `count` buffered records to the application. Each call starts with a different partition. Raise
-        KafkaError CORRUPT_MESSAGE if a damaged batch is next and no other record was found. Its records are
+        KafkaError CORRUPT_MESSAGE for a damaged batch, after any records that were found with it. Its records are
         released."""
         taken: list[ShareRecord] = []
-        every = list(self._held())
+        every = list(self._held()) if not self._damages else []
         self._turn = (self._turn + 1) % len(every) if every else 0
         for held in [*every[self._turn :], *every[: self._turn]]:
             try:
                 taken += held.take(count - len(taken), now_ms)
             except WireError as damage:
-                if not taken:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, _damage_text(held, damage)) from damage
+                self._damages.append(KafkaError(ErrorCode.CORRUPT_MESSAGE, _damage_text(held, damage)))
+                self._damages[-1].__cause__ = damage
             if len(taken) >= count:
                 break
+        if self._damages and not taken:
+            raise self._damages.pop(0)
         return taken
 
     def buffer_of(self, partition: TopicPartition) -> HeldRecords | None:

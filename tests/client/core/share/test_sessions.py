@@ -199,6 +199,23 @@ def test_the_records_of_a_damaged_batch_are_released_after_those_before_it_were_
     assert member.send().acknowledged[FIRST].types == dict.fromkeys(range(2, 5), Acknowledgement.RELEASE)
 
 
+def test_a_damaged_batch_is_reported_after_the_records_of_another_partition_were_given() -> None:
+    member = Member()
+    bad = bytearray(log_of([range(2)]))
+    bad[-1] ^= 0xFF
+    rows = {
+        partition: PartitionShareResult(
+            ErrorCode.NONE, "", ErrorCode.NONE, "", None, None, data, (AcquiredRange(0, 1, 1),)
+        )
+        for partition, data in ((FIRST, bytes(bad)), (SECOND, log_of([range(2)])))
+    }
+    member.sessions.accept(member.send(), ShareAnswer(ErrorCode.NONE, "", LOCK_MS, rows), member.now_ms)
+    assert offsets(member.take()) == [(1, 0), (1, 1)]
+    with pytest.raises(KafkaError, match=r"orders-0: .*released, and delivered again"):
+        member.take()
+    assert member.take() == []
+
+
 def test_gaps_are_acknowledged_as_such_and_are_not_counted() -> None:
     member = Member()
     row = PartitionShareResult(
