@@ -220,7 +220,10 @@ class ShareExchanges:
         session = request.session
         link = self._links.get(session)
         if request.epoch == INITIAL_EPOCH:
-            link = self._links[session] = await self._cluster.link(session.node_id, SHARE, learned=self.wake)
+            link = await self._cluster.link(session.node_id, SHARE, learned=self.wake)
+            if session.is_over:
+                raise Disconnected("the session has ended while its connection was opened")
+            self._links[session] = link
             session.version = link.version(ApiKey.SHARE_FETCH)
             if self._size.is_record_limit and session.version < FIRST_VERSION_WITH_RECORD_LIMIT:
                 text = "share.acquire.mode=record_limit needs ShareFetch in version 2 (KIP-1206): upgrade the brokers"

@@ -370,6 +370,30 @@ def damage(stage: Stage) -> None:
     segment.data[-1] ^= 0xFF
 
 
+# leaving
+
+
+def test_unsubscribe_while_the_connection_is_being_opened_opens_no_session() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        node: Any = stage.cluster.node(1)
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            await stage.until(lambda: bool(consumer.assignment))
+            stage.world.isolate("reader")
+            assert await consumer.poll(timeout_ms=100) == []
+            await consumer.unsubscribe()
+            stage.world.heal_all()
+            await stage.world.sleep_ms(2_000)
+            assert len(node.broker.broker.shares.sessions) == 0
+            await fill(stage, range(2))
+            await consumer.subscribe(["orders"])
+            records = await consumer.poll()
+            assert [(record.offset, record.delivery_count) for record in records] == [(0, 1), (1, 1)]
+
+    alone(test)
+
+
 # changes of leaders
 
 
