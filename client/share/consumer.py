@@ -42,6 +42,7 @@ log = structlog.get_logger("kraft.client")
 
 RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 4_000
+NOT_SUBSCRIBED = "poll has nothing to read: subscribe first"
 
 
 class ShareConsumer:
@@ -181,6 +182,7 @@ class ShareConsumer:
     async def _leave(self) -> None:
         """Send the acknowledgements that were made, end the share sessions, and leave the group."""
         group, self._group, self._end, self._last = self._group, None, None, None
+        self._announce()
         if self._scope is not None:
             self._scope.cancel()
             self._scope = None
@@ -199,8 +201,8 @@ class ShareConsumer:
         return an empty list only on timeout. The records of the last call are accepted, or have the acknowledgements
         that were made. Records whose lock was renewed are returned again, before any other.
 
-        Raise RuntimeError if nothing is subscribed, or if an explicit acknowledgement is missing. Raise KafkaError
-        CORRUPT_MESSAGE if a batch is damaged; its records are released."""
+        Raise RuntimeError if nothing is subscribed, also if `unsubscribe` ends the wait, or if an explicit
+        acknowledgement is missing. Raise KafkaError CORRUPT_MESSAGE if a batch is damaged; its records are released."""
         count = self.config.max_poll_records if records_max is None else records_max
         self._finish_given()
         self._last = None
@@ -210,12 +212,14 @@ class ShareConsumer:
         group, exchanges = self._group, self._exchanges
         if group is None:
             self._raise_failure()
-            raise RuntimeError("poll has nothing to read: subscribe first")
+            raise RuntimeError(NOT_SUBSCRIBED)
         group.poll_begins()
         exchanges.is_wanted = True
         try:
             while True:
                 self._raise_failure()
+                if self._group is not group:
+                    raise RuntimeError(NOT_SUBSCRIBED)
                 taken = self._take(count)
                 exchanges.wake()
                 if taken:

@@ -394,6 +394,23 @@ def test_unsubscribe_while_the_connection_is_being_opened_opens_no_session() -> 
     alone(test)
 
 
+def test_unsubscribe_ends_a_poll_of_another_task() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        async with share_consumer(stage) as consumer, trio.open_nursery() as nursery:
+            await consumer.subscribe(["orders"])
+
+            async def wait_for_records() -> None:
+                with pytest.raises(RuntimeError, match="subscribe first"), trio.fail_after(10):
+                    await consumer.poll()
+
+            nursery.start_soon(wait_for_records)
+            await stage.world.sleep_ms(1_000)
+            await consumer.unsubscribe()
+
+    alone(test)
+
+
 # changes of leaders
 
 
