@@ -340,6 +340,22 @@ def test_a_write_that_the_share_coordinator_rejects_for_now_is_retried() -> None
     on_three(test)
 
 
+def test_a_fetch_waits_for_the_write_of_the_acknowledgements_that_it_carries() -> None:
+    """A leader repeats a write for longer than an ordinary fetch lasts, for example while a share coordinator moves."""
+
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(3))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll()) == 3
+            refuse(stage, ApiKey.WRITE_SHARE_GROUP_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 12)
+            assert await consumer.poll(timeout_ms=15_000) == []
+            assert await consumer.commit() == {}
+
+    on_three(test)
+
+
 def test_a_damaged_batch_is_an_error_and_its_records_are_released() -> None:
     async def test(stage: Stage) -> None:
         await begin(stage)
