@@ -11,6 +11,7 @@ import trio
 from structlog.testing import capture_logs
 
 from kraft.client import Acknowledgement, KafkaError
+from kraft.client.admin import Admin
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -141,6 +142,47 @@ def test_a_topic_that_is_subscribed_again_at_once_is_read_again() -> None:
             await fill(stage, range(2, 4))
             while not (records := await consumer.poll()) or records[-1].offset != 3:
                 pass
+
+    alone(test)
+
+
+def test_a_topic_that_is_deleted_and_created_again_is_read_again() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(5))
+        worker = Worker(stage, "a")
+
+        async def body(nursery: trio.Nursery) -> None:
+            await stage.until(lambda: len(worker.read) == 5)
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("orders")
+            await begin(stage)
+            await fill(stage, range(100, 105))
+            await stage.until(lambda: len(worker.read) == 10, 30_000)
+            await stage.world.sleep_ms(2 * LOCK_MS)
+
+        await at_work(body, worker)
+        assert numbers(worker.read) == [*range(5), *range(100, 105)]
+        assert worker.failures == []
+
+    alone(test, auto_create_topics_enable="false")
+
+
+def test_the_partitions_that_a_topic_gets_are_read_too() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        worker = Worker(stage, "a")
+
+        async def body(nursery: trio.Nursery) -> None:
+            await stage.until(lambda: bool(worker.consumer.assignment))
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.add_partitions("orders", 4)
+            await fill(stage, range(100))
+            await stage.until(lambda: len(worker.consumer.assignment) == 4)
+            await stage.until(lambda: len(read_numbers(worker)) == 100)
+
+        await at_work(body, worker)
+        assert {record.partition for record in worker.read} == {0, 1, 2, 3}
 
     alone(test)
 
