@@ -128,7 +128,7 @@ class ShareSessions:
     def join(self, commit: ShareCommit) -> None:
         """Let a commit wait for every acknowledgement without a result."""
         for held in self._held():
-            for pending in (held.queued, held.in_flight):
+            for pending in (held.queued, held.in_flight, held.last):
                 if pending is not None:
                     pending.join(commit)
 

@@ -499,6 +499,17 @@ def test_the_last_request_releases_what_the_application_still_has() -> None:
         member.sessions.mark(third, Acknowledgement.ACCEPT)
 
 
+def test_a_commit_waits_for_the_acknowledgements_of_the_last_request_too() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    member.take()
+    member.finish()
+    (last,) = member.sessions.end_all()
+    commit = member.commit()
+    assert commit.pending == 1
+    assert member.answer(last) == [Settled(("orders", 0), 2, None, (commit,))]
+
+
 def test_leaving_forgets_the_records_of_lost_sessions() -> None:
     member = Member()
     member.fetch(first=range(2))
