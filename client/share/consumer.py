@@ -182,6 +182,7 @@ class ShareConsumer:
     async def _leave(self) -> None:
         """Send the acknowledgements that were made, end the share sessions, and leave the group."""
         group, self._group, self._end, self._last = self._group, None, None, None
+        self._owned = frozenset()
         self._announce()
         if self._scope is not None:
             self._scope.cancel()

@@ -187,6 +187,21 @@ def test_the_partitions_that_a_topic_gets_are_read_too() -> None:
     alone(test)
 
 
+def test_a_new_member_reads_nothing_before_the_coordinator_has_assigned_it() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            await stage.until(lambda: consumer.assignment == {PLACE})
+            await consumer.unsubscribe()
+            await consumer.subscribe(["payments"])
+            await consumer.subscribe(["orders"])
+            assert consumer.assignment == frozenset()
+            await stage.until(lambda: consumer.assignment == {PLACE})
+
+    alone(test)
+
+
 # errors of the coordinator
 
 
