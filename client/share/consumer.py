@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -66,6 +67,8 @@ class ShareConsumer:
         self._failures: dict[str, Exception] = {}
         """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
         is kept."""
+        self._topic_failures: dict[str, Exception] = {}
+        """The same for errors of subscribed topics. They are dropped when the subscription changes."""
         self._end: Exception | None = not_open_error("ShareConsumer")
         """The error that every `poll` raises because no record can arrive. It is cleared when the application
         subscribes again."""
@@ -103,7 +106,7 @@ class ShareConsumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave()
         finally:
-            for failure in self._failures.values():
+            for failure in [*self._failures.values(), *self._topic_failures.values()]:
                 log.warning("the share consumer was closed before poll raised this error", problem=str(failure))
             self._is_closed = True
             self._announce()
@@ -126,23 +129,27 @@ class ShareConsumer:
         if not names:
             await self.unsubscribe()
             return
-        wanted = SubscribedTopics(self._cluster, names, self._fail)
         if self._group is not None and self._end is None:
             self._names = frozenset(names)
             self._assign(self._owned)
-            self._group.subscribe(wanted)
+            self._group.subscribe(self._wanted(names))
             await trio.lowlevel.checkpoint()
             return
         await self.unsubscribe()
         self._names = frozenset(names)
         self._group = ShareGroupMembership(
-            self.config, self._cluster, self._member_id, wanted, self._assign, self._fail
+            self.config, self._cluster, self._member_id, self._wanted(names), self._assign, self._fail
         )
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._run_membership, self._group, self._scope)
 
+    def _wanted(self, names: Iterable[str]) -> SubscribedTopics:
+        self._topic_failures = {}
+        return SubscribedTopics(self._cluster, names, partial(self._keep, self._topic_failures))
+
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member. Records that are not acknowledged are released."""
+        self._topic_failures = {}
         with trio.CancelScope(shield=True):
             await self._leave()
         await trio.lowlevel.checkpoint()
@@ -287,7 +294,7 @@ class ShareConsumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return bool(self._failures) or self._end is not None or self._is_closed
+        return bool(self._failures or self._topic_failures) or self._end is not None or self._is_closed
 
     def _require_open(self) -> None:
         """Raise RuntimeError after the end of the `async with` block."""
@@ -296,13 +303,17 @@ class ShareConsumer:
 
     def _raise_failure(self) -> None:
         self._require_open()
-        if self._failures:
-            raise self._failures.pop(next(iter(self._failures)))
+        for failures in (self._failures, self._topic_failures):
+            if failures:
+                raise failures.pop(next(iter(failures)))
         if self._end is not None:
             raise self._end
 
     def _fail(self, failure: Exception) -> None:
-        self._failures.setdefault(repr(failure), failure)
+        self._keep(self._failures, failure)
+
+    def _keep(self, failures: dict[str, Exception], failure: Exception) -> None:
+        failures.setdefault(repr(failure), failure)
         self._announce()
 
     def _announce(self) -> None:

@@ -202,6 +202,23 @@ def test_a_new_member_reads_nothing_before_the_coordinator_has_assigned_it() -> 
     alone(test)
 
 
+def test_the_error_of_a_topic_that_is_not_subscribed_any_more_is_not_raised() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["no topic"])
+            await stage.world.sleep_ms(1_000)
+            await consumer.subscribe(["orders"])
+            assert numbers(await consumer.poll()) == [0, 1]
+            await consumer.subscribe(["orders", "no topic"])
+            with pytest.raises(KafkaError, match="topic no topic is not available"):
+                while True:
+                    await consumer.poll()
+
+    alone(test)
+
+
 # errors of the coordinator
 
 
