@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,6 +43,7 @@ log = structlog.get_logger("kraft.client")
 
 RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 4_000
+NOT_SUBSCRIBED = "poll has nothing to read: subscribe first"
 
 
 class ShareConsumer:
@@ -65,9 +67,12 @@ class ShareConsumer:
         self._failures: dict[str, Exception] = {}
         """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
         is kept."""
+        self._topic_failures: dict[str, Exception] = {}
+        """The same for errors of subscribed topics. They are dropped when the subscription changes."""
         self._end: Exception | None = not_open_error("ShareConsumer")
         """The error that every `poll` raises because no record can arrive. It is cleared when the application
         subscribes again."""
+        self._is_closed = False
         self._arrived = trio.Event()
         self._last: HeldRecords | None = None
         self._credit = 0
@@ -101,9 +106,9 @@ class ShareConsumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave()
         finally:
-            for failure in self._failures.values():
+            for failure in [*self._failures.values(), *self._topic_failures.values()]:
                 log.warning("the share consumer was closed before poll raised this error", problem=str(failure))
-            self._end = RuntimeError("the share consumer is closed")
+            self._is_closed = True
             self._announce()
             try:
                 await self._stack.__aexit__(kind, error, trace)
@@ -118,28 +123,33 @@ class ShareConsumer:
     async def subscribe(self, topics: Iterable[str] | str) -> None:
         """Join the share group `group_id`, or change the topics of a member. Share groups have no patterns. Return at
         once; records arrive during `poll`. Without topics, do the same as `unsubscribe`."""
+        self._require_open()
         names = [topics] if isinstance(topics, str) else topics
         names = sorted(set(names))
         if not names:
             await self.unsubscribe()
             return
-        wanted = SubscribedTopics(self._cluster, names, self._fail)
         if self._group is not None and self._end is None:
             self._names = frozenset(names)
             self._assign(self._owned)
-            self._group.subscribe(wanted)
+            self._group.subscribe(self._wanted(names))
             await trio.lowlevel.checkpoint()
             return
         await self.unsubscribe()
         self._names = frozenset(names)
         self._group = ShareGroupMembership(
-            self.config, self._cluster, self._member_id, wanted, self._assign, self._fail
+            self.config, self._cluster, self._member_id, self._wanted(names), self._assign, self._fail
         )
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._run_membership, self._group, self._scope)
 
+    def _wanted(self, names: Iterable[str]) -> SubscribedTopics:
+        self._topic_failures = {}
+        return SubscribedTopics(self._cluster, names, partial(self._keep, self._topic_failures))
+
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member. Records that are not acknowledged are released."""
+        self._topic_failures = {}
         with trio.CancelScope(shield=True):
             await self._leave()
         await trio.lowlevel.checkpoint()
@@ -179,6 +189,8 @@ class ShareConsumer:
     async def _leave(self) -> None:
         """Send the acknowledgements that were made, end the share sessions, and leave the group."""
         group, self._group, self._end, self._last = self._group, None, None, None
+        self._owned = frozenset()
+        self._announce()
         if self._scope is not None:
             self._scope.cancel()
             self._scope = None
@@ -197,8 +209,8 @@ class ShareConsumer:
         return an empty list only on timeout. The records of the last call are accepted, or have the acknowledgements
         that were made. Records whose lock was renewed are returned again, before any other.
 
-        Raise RuntimeError if nothing is subscribed, or if an explicit acknowledgement is missing. Raise KafkaError
-        CORRUPT_MESSAGE if a batch is damaged; its records are released."""
+        Raise RuntimeError if nothing is subscribed, also if `unsubscribe` ends the wait, or if an explicit
+        acknowledgement is missing. Raise KafkaError CORRUPT_MESSAGE if a batch is damaged; its records are released."""
         count = self.config.max_poll_records if records_max is None else records_max
         self._finish_given()
         self._last = None
@@ -208,12 +220,14 @@ class ShareConsumer:
         group, exchanges = self._group, self._exchanges
         if group is None:
             self._raise_failure()
-            raise RuntimeError("poll has nothing to read: subscribe first")
+            raise RuntimeError(NOT_SUBSCRIBED)
         group.poll_begins()
         exchanges.is_wanted = True
         try:
             while True:
                 self._raise_failure()
+                if self._group is not group:
+                    raise RuntimeError(NOT_SUBSCRIBED)
                 taken = self._take(count)
                 exchanges.wake()
                 if taken:
@@ -240,7 +254,7 @@ class ShareConsumer:
 
     def _take(self, count: int) -> list[ShareRecord]:
         sessions = self._exchanges.sessions
-        renewed = sessions.take_renewed()
+        renewed = sessions.take_renewed(count)
         if renewed or sessions.has_renewals:
             return renewed
         return sessions.take(count, self._clock.monotonic_ms())
@@ -257,7 +271,8 @@ class ShareConsumer:
             if record is not None:
                 return record
         record = (await self.poll(records_max=1))[0]
-        self._last = self._exchanges.sessions.buffer_of((record.topic, record.partition))
+        sessions = self._exchanges.sessions
+        self._last = None if sessions.has_renewals else sessions.buffer_of((record.topic, record.partition))
         return record
 
     def _next_of(self, last: HeldRecords) -> ShareRecord | None:
@@ -279,16 +294,26 @@ class ShareConsumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return bool(self._failures) or self._end is not None
+        return bool(self._failures or self._topic_failures) or self._end is not None or self._is_closed
+
+    def _require_open(self) -> None:
+        """Raise RuntimeError after the end of the `async with` block."""
+        if self._is_closed:
+            raise RuntimeError("the share consumer is closed")
 
     def _raise_failure(self) -> None:
-        if self._failures:
-            raise self._failures.pop(next(iter(self._failures)))
+        self._require_open()
+        for failures in (self._failures, self._topic_failures):
+            if failures:
+                raise failures.pop(next(iter(failures)))
         if self._end is not None:
             raise self._end
 
     def _fail(self, failure: Exception) -> None:
-        self._failures.setdefault(repr(failure), failure)
+        self._keep(self._failures, failure)
+
+    def _keep(self, failures: dict[str, Exception], failure: Exception) -> None:
+        failures.setdefault(repr(failure), failure)
         self._announce()
 
     def _announce(self) -> None:
@@ -322,8 +347,11 @@ class ShareConsumer:
         self._begin_commit(is_awaited=False)
 
     def _begin_commit(self, *, is_awaited: bool) -> ShareCommit:
+        self._require_open()
         sessions = self._exchanges.sessions
         if not self._is_explicit:
             sessions.accept_given()
         sessions.queue_marked(self._clock.monotonic_ms())
+        if sessions.has_renewals:
+            self._last = None
         return self._exchanges.begin_commit(is_awaited=is_awaited)

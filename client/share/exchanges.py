@@ -45,7 +45,8 @@ log = structlog.get_logger("kraft.client")
 SHARE = "share"
 """Purpose of the connections."""
 FETCH_GRACE_MS = 5_000
-"""Milliseconds by which a response may exceed the maximum wait of a ShareFetch, before the connection is closed."""
+"""Milliseconds by which a response may exceed the maximum wait of a ShareFetch without acknowledgements, before the
+connection is closed. With acknowledgements it is `request.timeout.ms`, because the broker writes them first."""
 END_TIMEOUT_MS = 1_500
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 TRANSIENT = RETRIABLE | LEADER_MOVED | {ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.SHARE_SESSION_LIMIT_REACHED}
@@ -220,7 +221,10 @@ class ShareExchanges:
         session = request.session
         link = self._links.get(session)
         if request.epoch == INITIAL_EPOCH:
-            link = self._links[session] = await self._cluster.link(session.node_id, SHARE, learned=self.wake)
+            link = await self._cluster.link(session.node_id, SHARE, learned=self.wake)
+            if session.is_over:
+                raise Disconnected("the session has ended while its connection was opened")
+            self._links[session] = link
             session.version = link.version(ApiKey.SHARE_FETCH)
             if self._size.is_record_limit and session.version < FIRST_VERSION_WITH_RECORD_LIMIT:
                 text = "share.acquire.mode=record_limit needs ShareFetch in version 2 (KIP-1206): upgrade the brokers"
@@ -229,7 +233,8 @@ class ShareExchanges:
             raise Disconnected("the connection with the share session has ended")
         if request.is_fetch:
             message = share_fetch_message(self._member, request, self._size)
-            wait_ms = self._size.wait_ms + FETCH_GRACE_MS
+            grace_ms = timeout_ms if request.acknowledged else FETCH_GRACE_MS
+            wait_ms = self._size.wait_ms + grace_ms
             return read_share_fetch(await link.request(ApiKey.SHARE_FETCH, message, timeout_ms=wait_ms))
         message = share_acknowledge_message(self._member, request)
         return read_share_acknowledge(await link.request(ApiKey.SHARE_ACKNOWLEDGE, message, timeout_ms=timeout_ms))
@@ -354,6 +359,7 @@ class ShareExchanges:
         self._is_closing = True
         self.assigned = frozenset()
         requests = self.sessions.end_all()
+        self._report(self.sessions.fail_ended())
         async with trio.open_nursery() as nursery:
             for request in requests:
                 nursery.start_soon(self._end, request)

@@ -182,12 +182,15 @@ class ClusterConnection:
             settings.pop(name, None)
         return settings if group is None else {**settings, "group_id": group}
 
-    def share_consumer_settings(self, group: str) -> dict[str, Any]:
-        """Return keyword arguments for a share consumer that is a member of `group`, and acknowledges explicitly."""
+    def share_consumer_settings(self, group: str, count: int | None) -> dict[str, Any]:
+        """Return keyword arguments for a share consumer that is a member of `group`, and acknowledges explicitly. It
+        fetches not many more records than `count`, because all that it fetches are taken from other members."""
         from kraft.client.core.configs import ShareConsumerConfig
 
         own = {"group_id": group, "share_acknowledgement_mode": "explicit"}
-        return {**self._arguments(ShareConsumerConfig, {}), **own}
+        settings = {**self._arguments(ShareConsumerConfig, {}), **own}
+        usual = settings.get("max_poll_records", ShareConsumerConfig.max_poll_records)
+        return settings if count is None or count >= int(usual) else {**settings, "max_poll_records": count}
 
     def _arguments(self, config: type[ClientConfig], options: Mapping[str, str | None]) -> dict[str, Any]:
         from kraft.deploy.cli.client_settings import settings_of

@@ -26,10 +26,12 @@ class HeldRecords:
     """The records of one partition."""
 
     __slots__ = (
+        "_is_released",
         "_waiting",
         "deadline_ms",
         "given",
         "in_flight",
+        "last",
         "marked",
         "may_renew",
         "partition",
@@ -54,13 +56,18 @@ class HeldRecords:
         """Acknowledgements that the application has made, and that are not queued yet."""
         self.queued: PendingAcknowledgements | None = None
         self.in_flight: PendingAcknowledgements | None = None
+        self.last: PendingAcknowledgements | None = None
+        """Acknowledgements in the last request of the session, which may be in flight beside another one."""
         self._waiting: deque[AcquiredRecords] = deque()
+        self._is_released = False
+        """Whether the records are released, because the member leaves."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is held."""
         is_buffered = self.records or self._waiting
-        return not (is_buffered or self.given or self.marked or self.queued or self.in_flight)
+        is_sent = self.in_flight or self.last
+        return not (is_buffered or self.given or self.marked or self.queued or is_sent)
 
     @property
     def has_renewals(self) -> bool:
@@ -181,11 +188,11 @@ class HeldRecords:
         self.queued.types.update(types)
         return self.queued
 
-    def take_renewed(self) -> list[ShareRecord]:
-        """Return the records that were renewed. The application has them again."""
-        records = [self.given[offset] for offset in sorted(self.renewed)]
-        self.renewed.clear()
-        return records
+    def take_renewed(self, count: int) -> list[ShareRecord]:
+        """Return at most `count` of the records that were renewed. The application has them again."""
+        offsets = sorted(self.renewed)[:count]
+        self.renewed -= set(offsets)
+        return [self.given[offset] for offset in offsets]
 
     # requests
 
@@ -195,6 +202,25 @@ class HeldRecords:
         assert self.in_flight is None
         self.in_flight, self.queued = self.queued, None
         return self.in_flight
+
+    def send_last(self) -> PendingAcknowledgements | None:
+        """Move the queued acknowledgements, if any, into the last request of the session, which releases all other
+        records."""
+        self.release()
+        self.last, self.queued = self.queued, None
+        return self.last
+
+    def release(self) -> None:
+        """Forget all records without a queued acknowledgement, also those that the application has."""
+        self.drop_buffered()
+        self.given.clear()
+        self.marked.clear()
+        self.renewed.clear()
+        self._is_released = True
+
+    def is_sent(self, pending: PendingAcknowledgements) -> bool:
+        """Whether these acknowledgements are in a request, and have no result."""
+        return pending is self.in_flight or pending is self.last
 
     def requeue(self, retry_ms: int) -> None:
         """Queue the acknowledgements in flight again, because the broker could not carry them out now. They are sent
@@ -208,10 +234,13 @@ class HeldRecords:
         self.in_flight, self.queued = None, again
 
     def settle(self, done: PendingAcknowledgements, error: KafkaError | None) -> Settled:
-        """Take the result of acknowledgements that were sent. Renewed records are given to the application again."""
+        """Take the result of acknowledgements that were sent. Renewed records are given to the application again,
+        unless they were released since."""
         if self.in_flight is done:
             self.in_flight = None
-        if error is None and done.renewing:
+        elif self.last is done:
+            self.last = None
+        if error is None and done.renewing and not self._is_released:
             self.given.update(done.renewing)
             self.renewed.update(done.renewing)
         count = sum(kind != GAP for kind in done.types.values())
@@ -219,6 +248,6 @@ class HeldRecords:
 
     def fail_all(self, error: KafkaError) -> list[Settled]:
         """Fail every acknowledgement without a result."""
-        pending = [one for one in (self.in_flight, self.queued) if one is not None]
+        pending = [one for one in (self.in_flight, self.last, self.queued) if one is not None]
         self.queued = None
         return [self.settle(one, error) for one in pending]

@@ -94,15 +94,19 @@ class ShareSession:
 
     def end(self) -> ShareSessionRequest:
         """Return the last request, with everything that is queued. It may be sent while another request is in flight.
-        Records that arrive later are released with the session."""
+        All other records are released with the session, also those that arrive later."""
         self.is_over = True
         acknowledged = {}
         for partition, held in self.held.items():
-            held.drop_buffered()
-            pending, held.queued = held.queued, None
+            pending = held.send_last()
             if pending is not None:
                 acknowledged[partition] = pending
         return ShareSessionRequest(session=self, epoch=FINAL_EPOCH, is_fetch=False, acknowledged=acknowledged)
+
+    def release(self) -> None:
+        """Forget all records without a queued acknowledgement, because the member leaves."""
+        for held in self.held.values():
+            held.release()
 
     def advance(self) -> None:
         """Continue after a response without an error."""

@@ -39,6 +39,8 @@ class ShareSessions:
         self._backoff_ms_max = backoff_ms_max
         self._check_crcs = check_crcs
         self._turn = 0
+        self._damages: list[KafkaError] = []
+        """Errors of damaged batches that `take` has not raised yet."""
 
     def _held(self) -> Iterator[HeldRecords]:
         for session in [*self.current.values(), *self._over]:
@@ -52,19 +54,21 @@ class ShareSessions:
 
     def take(self, count: int, now_ms: int) -> list[ShareRecord]:
         """Give at most `count` buffered records to the application. Each call starts with a different partition. Raise
-        KafkaError CORRUPT_MESSAGE if a damaged batch is next and no other record was found. Its records are
+        KafkaError CORRUPT_MESSAGE for a damaged batch, after any records that were found with it. Its records are
         released."""
         taken: list[ShareRecord] = []
-        every = list(self._held())
+        every = list(self._held()) if not self._damages else []
         self._turn = (self._turn + 1) % len(every) if every else 0
         for held in [*every[self._turn :], *every[: self._turn]]:
             try:
                 taken += held.take(count - len(taken), now_ms)
             except WireError as damage:
-                if not taken:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, _damage_text(held, damage)) from damage
+                self._damages.append(KafkaError(ErrorCode.CORRUPT_MESSAGE, _damage_text(held, damage)))
+                self._damages[-1].__cause__ = damage
             if len(taken) >= count:
                 break
+        if self._damages and not taken:
+            raise self._damages.pop(0)
         return taken
 
     def buffer_of(self, partition: TopicPartition) -> HeldRecords | None:
@@ -114,14 +118,17 @@ class ShareSessions:
         """Whether a lock is being renewed, or a renewed record is to be given again."""
         return any(held.has_renewals for held in self._held())
 
-    def take_renewed(self) -> list[ShareRecord]:
-        """Return all records that were renewed. The application has them again."""
-        return [record for held in self._held() if held.renewed for record in held.take_renewed()]
+    def take_renewed(self, count: int) -> list[ShareRecord]:
+        """Return at most `count` of the records that were renewed. The application has them again."""
+        taken: list[ShareRecord] = []
+        for held in self._held():
+            taken += held.take_renewed(count - len(taken))
+        return taken
 
     def join(self, commit: ShareCommit) -> None:
         """Let a commit wait for every acknowledgement without a result."""
         for held in self._held():
-            for pending in (held.queued, held.in_flight):
+            for pending in (held.queued, held.in_flight, held.last):
                 if pending is not None:
                     pending.join(commit)
 
@@ -197,8 +204,10 @@ class ShareSessions:
         answer: ShareAnswer,
         now_ms: int,
     ) -> Settled | None:
-        """Return the result of acknowledgements; None if they are sent again."""
-        held = request.session.held[partition]
+        """Return the result of acknowledgements; None if they are sent again, or have failed with another request."""
+        held = request.session.held.get(partition)
+        if held is None or not held.is_sent(pending):
+            return None
         row = answer.partitions.get(partition)
         if row is None:
             missing = acknowledgement_error(held.partition, ErrorCode.INVALID_RECORD_STATE, "the response lacks them")
@@ -213,15 +222,13 @@ class ShareSessions:
         return held.settle(pending, acknowledgement_error(held.partition, code, row.acknowledge_message))
 
     def lose(self, request: ShareSessionRequest, code: ErrorCode, message: str = "") -> list[Settled]:
-        """End the session of a request that has failed. Return the failed acknowledgements."""
+        """End the session of a request that has failed. Return the failed acknowledgements: those of this request, of
+        another one in flight, and those that were not sent."""
         session = request.session
         if self.current.get(session.node_id) is session:
             del self.current[session.node_id]
             self._over.append(session)
         failed: list[Settled] = []
-        for partition, pending in request.acknowledged.items():
-            held = session.held[partition]
-            failed.append(held.settle(pending, acknowledgement_error(held.partition, code, message)))
         for held in session.held.values():
             failed += held.fail_all(acknowledgement_error(held.partition, code, message))
         session.lose()
@@ -238,7 +245,10 @@ class ShareSessions:
         return failed
 
     def end_all(self) -> list[ShareSessionRequest]:
-        """Return the last request of each session, in order to leave."""
+        """Return the last request of each session, in order to leave. All records without an acknowledgement are
+        released; `fail_ended` has the results of those whose session was lost before."""
+        for session in self._over:
+            session.release()
         open_sessions = [session for session in self.current.values() if not session.is_over]
         return [session.end() for session in open_sessions]
 

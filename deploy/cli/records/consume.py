@@ -151,7 +151,7 @@ def consume(
     if protocol is not None:
         _check_protocol(protocol, group)
     if share_group is not None:
-        chosen = connection.share_consumer_settings(share_group)
+        chosen = connection.share_consumer_settings(share_group, count)
         shared = partial(
             consume_shared, connection, chosen, topics, show, count, _write, release=release, reject=reject
         )

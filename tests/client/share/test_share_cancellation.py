@@ -122,3 +122,20 @@ def test_closing_ends_in_time_when_no_broker_can_be_reached() -> None:
         assert [line["event"] for line in logged] == ["acknowledgements failed"]
 
     alone(test, **LONG_LOCK)
+
+
+def test_closing_reports_an_acknowledgement_in_flight_when_the_broker_does_not_answer() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(3))
+        with capture_logs() as logged:
+            async with share_consumer(stage, "a") as consumer:
+                await consumer.subscribe(["orders"])
+                assert len(await consumer.poll()) == 3
+                stage.world.isolate("a")
+                consumer.commit_nowait()
+                await stage.world.sleep_ms(100)
+        assert [line["event"] for line in logged] == ["the share consumer was closed before poll raised this error"]
+        assert "acknowledgements of orders-0 failed" in str(logged[0]["problem"])
+
+    alone(test, **LONG_LOCK)

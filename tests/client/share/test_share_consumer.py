@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.client import Acknowledgement, AcknowledgementFailed, KafkaError, ShareConsumer, ShareRecord
 from kraft.wire.api_keys import CLIENT_APIS, ApiKey, ApiVersionRange
@@ -258,6 +259,26 @@ def test_a_second_acknowledgement_replaces_the_first_until_it_is_sent() -> None:
     alone(test)
 
 
+def test_records_that_unsubscribe_has_released_need_no_acknowledgement() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        async with share_consumer(stage, **EXPLICIT) as consumer:
+            await consumer.subscribe(["orders"])
+            first, second = await read(consumer, 2)
+            consumer.acknowledge(first)
+            await consumer.unsubscribe()
+            with pytest.raises(ValueError, match="offset 1 of orders-0 cannot be acknowledged"):
+                consumer.acknowledge(second)
+            await consumer.subscribe(["orders"])
+            (again,) = await consumer.poll()
+            assert again.offset == 1
+            consumer.acknowledge(again)
+            assert await consumer.commit() == {PLACE: None}
+
+    alone(test)
+
+
 def test_acknowledge_in_implicit_mode_is_refused() -> None:
     async def test(stage: Stage) -> None:
         await begin(stage)
@@ -441,6 +462,72 @@ def test_poll_without_a_subscription_is_an_error() -> None:
                 await consumer.poll()
         with pytest.raises(RuntimeError, match="the share consumer is closed"):
             await consumer.poll()
+
+    alone(test)
+
+
+def test_a_closed_share_consumer_rejects_every_call() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll()) == 2
+        with trio.fail_after(1):
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                await consumer.commit()
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                consumer.commit_nowait()
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                await consumer.subscribe(["orders"])
+            await consumer.unsubscribe()
+            with pytest.raises(RuntimeError, match="the share consumer is closed"):
+                await consumer.poll()
+
+    alone(test)
+
+
+def test_polls_that_do_not_wait_get_records_too() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(5))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            found: list[int] = []
+            with trio.fail_after(10):
+                while len(found) < 5:
+                    found += numbers(await consumer.poll(timeout_ms=0))
+                    await stage.world.sleep_ms(20)
+            assert found == [0, 1, 2, 3, 4]
+
+    alone(test)
+
+
+def test_renewed_records_are_returned_in_portions_before_others() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(8))
+        async with share_consumer(stage, **EXPLICIT) as consumer:
+            await consumer.subscribe(["orders"])
+            records = await consumer.poll(records_max=5)
+            for record in records:
+                consumer.acknowledge(record, RENEW)
+            assert numbers(await consumer.poll(records_max=2)) == [0, 1]
+            for record in records[:2]:
+                consumer.acknowledge(record)
+            for number in (2, 3):
+                record = await anext(consumer)
+                assert numbers([record]) == [number]
+                consumer.acknowledge(record)
+            assert numbers(await consumer.poll()) == [4]
+            consumer.acknowledge(records[4])
+            for number in (5, 6):
+                record = await anext(consumer)
+                assert numbers([record]) == [number]
+                consumer.acknowledge(record, RENEW)
+                await consumer.commit()
+                assert await anext(consumer) == record
+                consumer.acknowledge(record)
 
     alone(test)
 

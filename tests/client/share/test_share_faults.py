@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.client import Acknowledgement, KafkaError
+from kraft.client.admin import Admin
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -140,6 +142,79 @@ def test_a_topic_that_is_subscribed_again_at_once_is_read_again() -> None:
             await fill(stage, range(2, 4))
             while not (records := await consumer.poll()) or records[-1].offset != 3:
                 pass
+
+    alone(test)
+
+
+def test_a_topic_that_is_deleted_and_created_again_is_read_again() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(5))
+        worker = Worker(stage, "a")
+
+        async def body(nursery: trio.Nursery) -> None:
+            await stage.until(lambda: len(worker.read) == 5)
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("orders")
+            await begin(stage)
+            await fill(stage, range(100, 105))
+            await stage.until(lambda: len(worker.read) == 10, 30_000)
+            await stage.world.sleep_ms(2 * LOCK_MS)
+
+        await at_work(body, worker)
+        assert numbers(worker.read) == [*range(5), *range(100, 105)]
+        assert worker.failures == []
+
+    alone(test, auto_create_topics_enable="false")
+
+
+def test_the_partitions_that_a_topic_gets_are_read_too() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        worker = Worker(stage, "a")
+
+        async def body(nursery: trio.Nursery) -> None:
+            await stage.until(lambda: bool(worker.consumer.assignment))
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.add_partitions("orders", 4)
+            await fill(stage, range(100))
+            await stage.until(lambda: len(worker.consumer.assignment) == 4)
+            await stage.until(lambda: len(read_numbers(worker)) == 100)
+
+        await at_work(body, worker)
+        assert {record.partition for record in worker.read} == {0, 1, 2, 3}
+
+    alone(test)
+
+
+def test_a_new_member_reads_nothing_before_the_coordinator_has_assigned_it() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            await stage.until(lambda: consumer.assignment == {PLACE})
+            await consumer.unsubscribe()
+            await consumer.subscribe(["payments"])
+            await consumer.subscribe(["orders"])
+            assert consumer.assignment == frozenset()
+            await stage.until(lambda: consumer.assignment == {PLACE})
+
+    alone(test)
+
+
+def test_the_error_of_a_topic_that_is_not_subscribed_any_more_is_not_raised() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["no topic"])
+            await stage.world.sleep_ms(1_000)
+            await consumer.subscribe(["orders"])
+            assert numbers(await consumer.poll()) == [0, 1]
+            await consumer.subscribe(["orders", "no topic"])
+            with pytest.raises(KafkaError, match="topic no topic is not available"):
+                while True:
+                    await consumer.poll()
 
     alone(test)
 
@@ -303,6 +378,26 @@ def test_acknowledgements_fail_if_the_session_is_lost_and_the_records_come_again
     alone(test)
 
 
+def test_closing_reports_acknowledgements_of_records_whose_session_was_lost_before() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(2))
+        with capture_logs() as logged:
+            async with share_consumer(stage, **EXPLICIT) as consumer:
+                await consumer.subscribe(["orders"])
+                first, second = await consumer.poll()
+                consumer.acknowledge(first)
+                for link in consumer._cluster.links.all_of("share"):
+                    link.close()
+                assert (await consumer.commit())[PLACE] is not None
+                assert not logged
+                await stage.world.sleep_ms(1_000)
+                consumer.acknowledge(second)
+        assert [(line["event"], line["records"]) for line in logged] == [("acknowledgements failed", 1)]
+
+    alone(test)
+
+
 def test_a_write_that_the_share_coordinator_rejects_for_now_is_retried() -> None:
     """The acknowledgement is in order, so the application gets no error."""
 
@@ -315,6 +410,22 @@ def test_a_write_that_the_share_coordinator_rejects_for_now_is_retried() -> None
             refuse(stage, ApiKey.WRITE_SHARE_GROUP_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2)
             assert await consumer.commit() == {PLACE: None}
             assert await consumer.poll(timeout_ms=2 * LOCK_MS) == []
+
+    on_three(test)
+
+
+def test_a_fetch_waits_for_the_write_of_the_acknowledgements_that_it_carries() -> None:
+    """A leader repeats a write for longer than an ordinary fetch lasts, for example while a share coordinator moves."""
+
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        await fill(stage, range(3))
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll()) == 3
+            refuse(stage, ApiKey.WRITE_SHARE_GROUP_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 12)
+            assert await consumer.poll(timeout_ms=15_000) == []
+            assert await consumer.commit() == {}
 
     on_three(test)
 
@@ -347,6 +458,47 @@ def damage(stage: Stage) -> None:
     (segment,) = (entry for name, entry in folder.entries.items() if name.endswith(".log"))
     assert isinstance(segment, Inode)
     segment.data[-1] ^= 0xFF
+
+
+# leaving
+
+
+def test_unsubscribe_while_the_connection_is_being_opened_opens_no_session() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        node: Any = stage.cluster.node(1)
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            await stage.until(lambda: bool(consumer.assignment))
+            stage.world.isolate("reader")
+            assert await consumer.poll(timeout_ms=100) == []
+            await consumer.unsubscribe()
+            stage.world.heal_all()
+            await stage.world.sleep_ms(2_000)
+            assert len(node.broker.broker.shares.sessions) == 0
+            await fill(stage, range(2))
+            await consumer.subscribe(["orders"])
+            records = await consumer.poll()
+            assert [(record.offset, record.delivery_count) for record in records] == [(0, 1), (1, 1)]
+
+    alone(test)
+
+
+def test_unsubscribe_ends_a_poll_of_another_task() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage)
+        async with share_consumer(stage) as consumer, trio.open_nursery() as nursery:
+            await consumer.subscribe(["orders"])
+
+            async def wait_for_records() -> None:
+                with pytest.raises(RuntimeError, match="subscribe first"), trio.fail_after(10):
+                    await consumer.poll()
+
+            nursery.start_soon(wait_for_records)
+            await stage.world.sleep_ms(1_000)
+            await consumer.unsubscribe()
+
+    alone(test)
 
 
 # changes of leaders

@@ -122,6 +122,17 @@ def test_a_group_id_in_a_properties_file_does_not_make_consume_join_the_group(tm
         connect(client_settings=["group.id=team"])
 
 
+def test_a_share_consumer_asks_for_no_more_records_than_the_command_prints() -> None:
+    """Apache Kafka 4.3 counts a delivery that is released unread."""
+    usual = connect(bootstrap_server="h:1")
+    assert "max_poll_records" not in usual.share_consumer_settings("jobs", None)
+    assert usual.share_consumer_settings("jobs", 3)["max_poll_records"] == 3
+    assert "max_poll_records" not in usual.share_consumer_settings("jobs", 1_000)
+    own = connect(bootstrap_server="h:1", client_settings=["max.poll.records=5"])
+    assert own.share_consumer_settings("jobs", 7)["max_poll_records"] == "5"
+    assert own.share_consumer_settings("jobs", 3)["max_poll_records"] == 3
+
+
 def test_an_unknown_setting_in_a_properties_file_is_only_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

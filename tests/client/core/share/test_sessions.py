@@ -199,6 +199,23 @@ def test_the_records_of_a_damaged_batch_are_released_after_those_before_it_were_
     assert member.send().acknowledged[FIRST].types == dict.fromkeys(range(2, 5), Acknowledgement.RELEASE)
 
 
+def test_a_damaged_batch_is_reported_after_the_records_of_another_partition_were_given() -> None:
+    member = Member()
+    bad = bytearray(log_of([range(2)]))
+    bad[-1] ^= 0xFF
+    rows = {
+        partition: PartitionShareResult(
+            ErrorCode.NONE, "", ErrorCode.NONE, "", None, None, data, (AcquiredRange(0, 1, 1),)
+        )
+        for partition, data in ((FIRST, bytes(bad)), (SECOND, log_of([range(2)])))
+    }
+    member.sessions.accept(member.send(), ShareAnswer(ErrorCode.NONE, "", LOCK_MS, rows), member.now_ms)
+    assert offsets(member.take()) == [(1, 0), (1, 1)]
+    with pytest.raises(KafkaError, match=r"orders-0: .*released, and delivered again"):
+        member.take()
+    assert member.take() == []
+
+
 def test_gaps_are_acknowledged_as_such_and_are_not_counted() -> None:
     member = Member()
     row = PartitionShareResult(
@@ -376,7 +393,7 @@ def test_a_renewed_record_is_given_again_and_blocks_fetches_until_then() -> None
     assert (request.is_fetch, request.has_renewals) == (False, True)
     member.answer(request)
     assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (True, 0)
-    assert member.sessions.take_renewed() == [first]
+    assert member.sessions.take_renewed(10) == [first]
     assert (member.sessions.has_renewals, member.sessions.unacknowledged) == (False, 1)
 
 
@@ -389,7 +406,7 @@ def test_a_record_whose_renewal_has_failed_is_gone() -> None:
     (result,) = member.answer(member.send(), errors={FIRST: ErrorCode.INVALID_RECORD_STATE})
     assert result.error is not None
     assert not member.sessions.has_renewals
-    assert member.sessions.take_renewed() == []
+    assert member.sessions.take_renewed(10) == []
     with pytest.raises(ValueError, match="cannot be acknowledged"):
         member.sessions.mark(record, Acknowledgement.ACCEPT)
 
@@ -462,6 +479,52 @@ def test_leaving_sends_what_is_queued_with_the_last_request_of_each_session() ->
     assert member.sessions.fail_ended() == []
 
 
+def test_the_last_request_releases_what_the_application_still_has() -> None:
+    member = Member()
+    member.fetch(first=range(3))
+    first, second, third = member.take()
+    for record in (first, second):
+        member.sessions.mark(record, Acknowledgement.RENEW)
+        member.sessions.queue_marked(member.now_ms)
+        if record is first:
+            member.answer(member.send())
+    (last,) = member.sessions.end_all()
+    assert last.acknowledged[FIRST].types == {1: Acknowledgement.RENEW}
+    (result,) = member.answer(last)
+    assert result.error is None
+    member.sessions.ended(last.session)
+    assert (member.sessions.unacknowledged, member.sessions.has_renewals) == (0, False)
+    assert member.sessions.take_renewed(10) == []
+    with pytest.raises(ValueError, match="released"):
+        member.sessions.mark(third, Acknowledgement.ACCEPT)
+
+
+def test_a_commit_waits_for_the_acknowledgements_of_the_last_request_too() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    member.take()
+    member.finish()
+    (last,) = member.sessions.end_all()
+    commit = member.commit()
+    assert commit.pending == 1
+    assert member.answer(last) == [Settled(("orders", 0), 2, None, (commit,))]
+
+
+def test_leaving_forgets_the_records_of_lost_sessions() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    first, second = member.take()
+    member.sessions.lose(member.send(), ErrorCode.NETWORK_EXCEPTION)
+    member.sessions.mark(first, Acknowledgement.ACCEPT)
+    member.sessions.queue_marked(member.now_ms)
+    assert member.sessions.end_all() == []
+    assert member.sessions.unacknowledged == 0
+    (failed,) = member.sessions.fail_ended()
+    assert failed.record_count == 1
+    with pytest.raises(ValueError, match="released"):
+        member.sessions.mark(second, Acknowledgement.ACCEPT)
+
+
 def test_records_that_arrive_after_the_last_request_are_not_held() -> None:
     member = Member()
     member.fetch()
@@ -483,3 +546,51 @@ def test_a_failed_last_request_reports_its_acknowledgements() -> None:
     (failed,) = member.sessions.lose(last, ErrorCode.REQUEST_TIMED_OUT)
     assert failed.error is not None
     assert "did not answer in time" in str(failed.error)
+
+
+def test_a_response_before_that_of_the_last_request_does_not_forget_its_acknowledgements() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    member.take()
+    member.finish()
+    commit = member.commit()
+    assert member.answer(member.send(), errors={FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}) == []
+    late = member.send()
+    assert not late.acknowledged
+    (last,) = member.sessions.end_all()
+    assert member.answer(late) == []
+    assert member.answer(last) == [Settled(("orders", 0), 2, None, (commit,))]
+    member.sessions.ended(last.session)
+    assert member.sessions.current == {}
+
+
+def test_each_acknowledgement_gets_one_result_when_both_last_requests_fail() -> None:
+    member = Member()
+    member.fetch(first=range(2), second=range(2))
+    member.take(2)
+    member.finish()
+    commit = member.commit()
+    late = member.send(may_fetch=False)
+    member.take(2)
+    member.finish()
+    (last,) = member.sessions.end_all()
+    failed = member.sessions.lose(last, ErrorCode.REQUEST_TIMED_OUT)
+    assert sorted((one.partition, one.commits) for one in failed) == [
+        (partition, (commit,) if partition == NAMES[next(iter(late.acknowledged))] else ())
+        for partition in sorted(NAMES.values())
+    ]
+    assert member.sessions.lose(late, ErrorCode.NETWORK_EXCEPTION) == []
+
+
+def test_the_answer_to_the_last_request_has_no_effect_after_the_session_was_lost() -> None:
+    member = Member()
+    member.fetch(first=range(2))
+    member.take()
+    member.finish()
+    assert member.answer(member.send(), errors={FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}) == []
+    late = member.send()
+    (last,) = member.sessions.end_all()
+    assert last.acknowledged
+    (failed,) = member.sessions.lose(late, ErrorCode.NETWORK_EXCEPTION)
+    assert failed.error is not None
+    assert member.answer(last) == []
