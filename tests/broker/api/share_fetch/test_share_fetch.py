@@ -167,6 +167,19 @@ def test_a_fetch_gets_fewer_bytes_than_its_minimum_at_its_deadline(shared: Any) 
     shared(test)
 
 
+def test_a_fetch_with_a_minimum_does_not_wait_for_records_that_are_no_longer_in_the_log(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await member.fetch(wait_ms=500)
+        for value in ("a", "b", "c"):
+            await share.append(value)
+        share.partition.log.advance_log_start(1)
+        began_ms = share.world.now_ns // 1_000_000
+        assert (await member.fetch(wait_ms=20_000, min_bytes=BATCH_BYTES)).values == {1: "b", 2: "c"}
+        assert share.world.now_ns // 1_000_000 - began_ms < 1_000
+
+    shared(test)
+
+
 def test_a_fetch_with_a_minimum_of_0_bytes_does_not_wait_for_records(shared: Any) -> None:
     async def test(share: Share, member: ShareMember) -> None:
         await share.append("a")
