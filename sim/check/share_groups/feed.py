@@ -275,7 +275,7 @@ class ShareFeed:
         sent, changes = deliveries_in(seen.batches), records.changes.get(seen.write, {})
         due = {offset: delivery for offset, delivery in changes.items() if offset >= seen.start_offset}
         if seen.write in records.repeated:
-            due = {offset: delivery for offset, delivery in sent.items() if records.may_repeat(offset, delivery)}
+            due = records.due_again(seen.write, seen.start_offset, sent)
         unfinished = [
             offset
             for offset in records.unfinished_below(seen.start_offset, seen.write)

@@ -191,6 +191,17 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [*EXPIRED, stored(2, is_stored=False), acquired(2, 3, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)), stored(2)],
         [sent(2, 2, StateBatch(2, 3, FREE, 2))],
     ),
+    "S5 by a change that is repeated in part": (
+        [*EXPIRED, stored(2, is_stored=False), acquired(2, 3, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)),
+         stored(2, is_stored=False)],
+        [sent(2, 2, StateBatch(2, 2, FREE, 1))],
+    ),
+    "S5 by a start offset that is repeated with a change": (
+        [*BEGUN, sent(1, 0), stored(1, is_stored=False), acquired(0, 3),
+         LocksExpired(FIRST, LOCK_MS, DELIVERIES_MAX, 2), sent(2, 0, StateBatch(0, 3, FREE, 1)),
+         stored(2, is_stored=False), sent(1, 0, StateBatch(0, 3, FREE, 1))],
+        [sent(1, 0, StateBatch(0, 3, FREE, 2))],
+    ),
     "S6": (ACCEPTED, [acknowledged(2, 3, ACCEPT, 2), AcknowledgementAnswered(FIRST, "a", 2)]),
     "S6 by a commit of another delivery": (
         ACCEPTED,
