@@ -149,7 +149,8 @@ class ShareFeed:
         self._keys: dict[tuple[str, TopicPartition], ShareKey] = {}
         """(group, partition) → its share partition."""
         self._started: dict[ShareKey, int] = {}
-        """Share partition → highest start offset of a leader. Acknowledgements below it have no effect."""
+        """Share partition → highest start offset of a leader. Acknowledgements below it have no effect. A leader moves
+        it past acknowledged records when they are persisted."""
         self._accepted: dict[ShareKey, set[int]] = {}
         self._steps: dict[type, Callable[[Any], Iterator[Observation]]] = {
             steps.StateRequested: self._requested,
@@ -260,6 +261,7 @@ class ShareFeed:
 
     def _expired(self, seen: steps.LocksExpired) -> Iterator[Observation]:
         self._records(seen.leader).expire(seen.now_ms, seen.deliveries_max, seen.write)
+        self._note_start(seen.leader.key, seen.start_offset)
         yield from ()
 
     def _log_started(self, seen: steps.LogStartSeen) -> Iterator[Observation]:
@@ -281,7 +283,7 @@ class ShareFeed:
             for offset in records.unfinished_below(seen.start_offset, seen.write)
             if _visibility(log, offset, is_read_committed=seen.is_read_committed)[1] in ("", OPEN)
         ]
-        self._note_start(leader.key, seen.start_offset)
+        self._note_start(leader.key, min((seen.start_offset, *records.completed_by(seen.write))))
         led.sent_start = seen.start_offset
         led.newer = self._newer_epoch(leader, records)
         before = records.start_offset
@@ -293,6 +295,7 @@ class ShareFeed:
         if seen.is_stored:
             yield WriteConfirmed(seen.leader, seen.write, led.newer)
             records.start_offset = max(records.start_offset, led.sent_start)
+            self._note_start(seen.leader.key, led.sent_start)
         records.end_write(seen.write, is_stored=seen.is_stored)
 
     def _answered(self, seen: steps.AcknowledgementAnswered) -> Iterator[Observation]:

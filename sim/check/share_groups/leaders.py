@@ -124,6 +124,12 @@ class LedRecords:
             if offset not in self.finished and due.get(offset, (0, 0))[1] not in COMPLETE:
                 yield offset
 
+    def completed_by(self, write: int) -> Iterator[int]:
+        """Yield the offsets of the records that will be complete when this write is persisted."""
+        for offset, (_, state) in self.changes.get(write, {}).items():
+            if state in COMPLETE and offset not in self.finished:
+                yield offset
+
     def due_again(
         self, write: int, start_offset: int, sent: Mapping[int, RecordedDelivery]
     ) -> dict[int, RecordedDelivery]:
