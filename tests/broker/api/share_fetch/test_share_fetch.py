@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.broker.share_coordinator.requests import WriteStateRequest
+from kraft.broker.share_coordinator.requests import StateReply, WriteStateRequest
 from kraft.broker.share_partition.states import AcknowledgementBatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -17,6 +17,7 @@ from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, RELEASE, R
 
 Shared = Callable[[Share, ShareMember], Awaitable[None]]
 LOCK_MS = 30_000
+WRITES = 400
 BATCH_BYTES = 100
 """More than the size of a batch with one record, and less than that of two batches."""
 
@@ -317,6 +318,24 @@ def test_a_renewal_needs_a_request_that_says_so_and_fetches_nothing(shared: Any)
         nothing = {"min_bytes": 0, "max_bytes": 0, "max_records": 0}
         found = await member.fetch((0, 0, RENEW), is_renew_ack=True, **nothing)
         assert (found.acknowledge_error, found.acquired) == (ErrorCode.NONE, [])
+
+    shared(test)
+
+
+def test_any_number_of_waiting_writes_may_be_answered_at_once(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append(*map(str, range(WRITES)))
+        await member.acquire()
+        persister: Any = share.cluster.node(share.leader).broker.broker.share_persister  # type: ignore[attr-defined]
+        held: list[Any] = []
+        persister.ask = lambda request, ticket: held.append(ticket)
+        errors: list[ErrorCode] = []
+        for offset in range(WRITES):
+            share.led.acknowledge("m1", [AcknowledgementBatch(offset, offset, (ACCEPT,))], errors.append)
+        persister.ask = lambda request, ticket: ticket(StateReply(ErrorCode.NONE))
+        held[0](StateReply(ErrorCode.NONE))
+        assert errors == [ErrorCode.NONE] * WRITES
+        assert share.led.state.start_offset == WRITES
 
     shared(test)
 
