@@ -326,7 +326,8 @@ def test_any_number_of_waiting_writes_may_be_answered_at_once(shared: Any) -> No
     async def test(share: Share, member: ShareMember) -> None:
         await share.append(*map(str, range(WRITES)))
         await member.acquire()
-        persister: Any = share.cluster.node(share.leader).broker.broker.share_persister  # type: ignore[attr-defined]
+        node: Any = share.cluster.node(share.leader)
+        persister = node.broker.broker.share_persister
         held: list[Any] = []
         persister.ask = lambda request, ticket: held.append(ticket)
         errors: list[ErrorCode] = []
