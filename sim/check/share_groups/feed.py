@@ -51,8 +51,10 @@ class RecordDelivered:
     """Event: a leader gives one record to a member.
 
     `held_by` is the member that held the record until then, "" if none did. `count_before` is the number of its
-    deliveries before. `complete` describes why the record must not be delivered any more, and `hidden` why the group
-    may not read it; "" if it may. `is_accepted`: a client was told that its acknowledgement of the record is stored."""
+    deliveries before. `deliveries_max` is the highest limit of deliveries so far: a record stays available that was
+    released before an administrator lowered the limit, in Kafka too. `complete` describes why the record must not be
+    delivered any more, and `hidden` why the group may not read it; "" if it may. `is_accepted`: a client was told that
+    its acknowledgement of the record is stored."""
 
     leader: ShareLeader
     member: str
@@ -151,6 +153,8 @@ class ShareFeed:
         self._started: dict[ShareKey, int] = {}
         """Share partition → highest start offset of a leader. Acknowledgements below it have no effect. A leader moves
         it past acknowledged records when they are persisted."""
+        self._limits: dict[ShareKey, int] = {}
+        """Share partition → highest limit of deliveries so far."""
         self._accepted: dict[ShareKey, set[int]] = {}
         self._steps: dict[type, Callable[[Any], Iterator[Observation]]] = {
             steps.StateRequested: self._requested,
@@ -230,7 +234,7 @@ class ShareFeed:
 
     def _acquired(self, seen: steps.RecordsAcquired) -> Iterator[Observation]:
         leader, records = seen.leader, self._records(seen.leader)
-        log = self._shadows.log(leader.node, leader.log)
+        log, limit = self._shadows.log(leader.node, leader.log), self._limit(leader.key, seen.deliveries_max)
         for batch in seen.batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 known = records.held.get(offset)
@@ -242,7 +246,7 @@ class ShareFeed:
                     offset,
                     batch.delivery_count,
                     before,
-                    seen.deliveries_max,
+                    limit,
                     "" if known is None else known.member,
                     self._complete(leader, records, offset),
                     hidden,
@@ -252,6 +256,7 @@ class ShareFeed:
                 records.give(offset, Holding(seen.member, batch.delivery_count, seen.lock_until_ms))
 
     def _acknowledged(self, seen: steps.RecordsAcknowledged) -> Iterator[Observation]:
+        self._limit(seen.leader.key, seen.deliveries_max)
         self._records(seen.leader).acknowledge(seen.items, seen.write, seen.lock_until_ms, seen.deliveries_max)
         yield from ()
 
@@ -260,6 +265,7 @@ class ShareFeed:
         yield from ()
 
     def _expired(self, seen: steps.LocksExpired) -> Iterator[Observation]:
+        self._limit(seen.leader.key, seen.deliveries_max)
         self._records(seen.leader).expire(seen.now_ms, seen.deliveries_max, seen.write)
         self._note_start(seen.leader.key, seen.start_offset)
         yield from ()
@@ -337,6 +343,11 @@ class ShareFeed:
         records = self._leaders[leader].records
         assert records is not None, "a leader begins before it takes other steps"
         return records
+
+    def _limit(self, key: ShareKey, deliveries_max: int) -> int:
+        """Note the present limit of deliveries. Return the highest one so far."""
+        limit = self._limits[key] = max(self._limits.get(key, 0), deliveries_max)
+        return limit
 
     def _note_start(self, key: ShareKey, start_offset: int) -> None:
         self._started[key] = max(self._started.get(key, 0), start_offset)

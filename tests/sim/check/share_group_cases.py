@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -47,6 +48,7 @@ FREE, DONE, ARCHIVED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordSt
 FIRST = ShareLeader(NODE, 1, 1, KEY, ORDERS, 5)
 NEXT = ShareLeader(2, 1, 1, KEY, ORDERS, 6)
 AGAIN = ShareLeader(NODE, 1, 2, KEY, ORDERS, 5)
+LATER = NEXT._replace(number=2)
 
 
 def committed(offset: int, value: Any) -> list[Observation]:
@@ -159,8 +161,12 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S2": ([*RELEASED, acquired(2, 2, 2)], [acquired(3, 3, 1)]),
     "S2 by more deliveries than the limit": (
-        [*EXPIRED, acquired(2, 2, 2), expired(LOCK_MS, 3), acquired(2, 2, 3)],
-        [expired(LOCK_MS, 4, deliveries_max=DELIVERIES_MAX + 9), acquired(2, 2, 4)],
+        [*MOVED, acquired(2, 2, 2, leader=NEXT)],
+        [*begun(LATER, 2, StateBatch(2, 3, FREE, 3)), acquired(2, 2, 4, leader=LATER)],
+    ),
+    "S2 after the limit was lowered": (
+        [*RELEASED, replace(acquired(2, 2, 2), deliveries_max=1), expired(LOCK_MS, 3)],
+        [replace(acquired(2, 2, 4), deliveries_max=1)],
     ),
     "S2 after a change of the leader": ([*MOVED, acquired(2, 2, 2, leader=NEXT)], [acquired(3, 3, 1, leader=NEXT)]),
     "S2 after the end of a session": (
@@ -217,7 +223,7 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "S7 by an older state epoch": (MOVED, committed(4, snapshot(0, leader_epoch=6, state_epoch=0))),
     "S7 by a confirmation": (MOVED, [acknowledged(2, 3, ACCEPT, 3), sent(3, 4), stored(3)]),
     "S8": (MOVED, begun(AGAIN, 1)),
-    "S8 by an old state": ([*MOVED, *begun(AGAIN, 0)], begun(NEXT._replace(number=2), 0)),
+    "S8 by an old state": ([*MOVED, *begun(AGAIN, 0)], begun(LATER, 0)),
     "S8 by a lost delivery count": (MOVED, begun(AGAIN, 2, StateBatch(2, 3, FREE, 0))),
     "S9": ([*transaction(is_commit=True), acquired(0, 9)], [acquired(10, 10)]),
     "S9 by an aborted transaction": (
