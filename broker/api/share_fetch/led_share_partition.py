@@ -341,6 +341,7 @@ class LedSharePartition(Parked):
 
     def expire(self) -> None:
         """Release the records whose lock has expired."""
+        self.take_limits()
         write = None if self.state is None else self.state.expire_locks(self._loop.clock.monotonic_ms())
         if write is not None:
             self._persist(QueuedWrite(write, in_effect=True))
