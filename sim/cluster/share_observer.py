@@ -208,7 +208,8 @@ class StateSpy:
         def spy_expire(now_ms: int) -> StateWrite | None:
             write = expire(now_ms)
             if write is not None:
-                add(steps.LocksExpired(leader, now_ms, state.limits.delivery_count_max, write.number))
+                limit = state.limits.delivery_count_max
+                add(steps.LocksExpired(leader, now_ms, limit, write.number, state.start_offset))
             return write
 
         def spy_move_start(log_start_offset: int) -> None:

@@ -31,6 +31,7 @@ from kraft.client.admin import (
 )
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.client.core.transaction_state import ProducerTransactionState
 from kraft.image.partitions import TopicImage
 from kraft.sim.check.share_groups.steps import ShareGroupDrained
 from kraft.sim.cluster.cluster import SimCluster
@@ -199,18 +200,25 @@ class ShareGroupWork:
         self._writers -= 1
 
     async def _transact(self, random: Any) -> None:
+        """Write transactions until `finish`. Below transaction.version 2 the producer gets its next epoch after each of
+        them, because the checks know a transaction by its producer's epoch."""
         world = self.cluster.world
         settings = {"transactional_id": SHARE_PRODUCER, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
         async with self._producer(**settings) as producer:
+            assert producer._transactions is not None
+            machine = producer._transactions.machine
             await producer.init_transactions()
             while not self._is_stopped:
                 await producer.begin_transaction()
+                machine.require_bump()
                 await self._write_some(producer, random)
                 if random.one_in(ABORT_ONE_IN):
                     await producer.flush()  # otherwise records that were not sent yet would be dropped
                     await producer.abort_transaction()
                 else:
                     await producer.commit_transaction()
+                if machine.state is ProducerTransactionState.INITIALIZING:
+                    await producer.init_transactions()
                 await world.sleep_ms(1 + random.below(TRANSACTION_PAUSE_MS))
 
     def _producer(self, **settings: Any) -> Producer:

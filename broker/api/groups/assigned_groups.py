@@ -2,9 +2,9 @@
 the assignment, and a description with the members' assignments.
 
 A heartbeat needs READ on the group, and DESCRIBE on each topic that it subscribes to by name. An expression matches
-only topics on which the client has DESCRIBE. A description needs
-DESCRIBE on the group, and on each topic that it names: otherwise the client would learn the names of topics that it may
-not see.
+only topics on which the client has DESCRIBE. A description needs DESCRIBE on the group, and on each topic that is
+assigned to a member: otherwise the client would learn the names of topics that it may not see. As in Kafka, it does not
+need DESCRIBE on a topic that a member only subscribes to.
 Source: KIP-848, KIP-932, Kafka's ModernGroup.
 """
 

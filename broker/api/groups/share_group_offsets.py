@@ -67,6 +67,13 @@ def _text(error: ErrorCode) -> str | None:
     return NOT_SERVED if error is ErrorCode.UNSUPPORTED_VERSION else None
 
 
+def _told_id(context: HandlerContext, name: str, error: ErrorCode) -> UUID | None:
+    """Return the id of a topic for a response in which the topic has this error. A client without permission must not
+    learn whether there is such a topic."""
+    topic = context.image.topics.get(name)
+    return None if topic is None or error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else topic.topic_id
+
+
 # DescribeShareGroupOffsets
 
 
@@ -90,7 +97,8 @@ def handle_describe_share_group_offsets(context: HandlerContext, request: Reques
 
 
 class GroupOffsetsDescription:
-    """The description of one group: the wanted share partitions, then their states, then the ends of their logs."""
+    """The description of one group: the wanted share partitions, then their states, then the ends of their logs. A
+    request that names no topics gets those that the client may describe, as in Kafka."""
 
     def __init__(self, context: HandlerContext, session: Session, group: Any, described: Callable[[Any], None]) -> None:
         self._context = context
@@ -116,7 +124,8 @@ class GroupOffsetsDescription:
             return
         if self._group.topics is None:
             for topic in reply.initialized:
-                self._want(topic.topic, topic.partitions)
+                if self._may_describe(topic.topic):
+                    self._want(topic.topic, topic.partitions)
         else:
             for topic in self._group.topics:
                 self._want(topic.topic_name, topic.partitions)
@@ -126,9 +135,12 @@ class GroupOffsetsDescription:
             request = ReadSummaryRequest(ShareKey(self._group.group_id, *place))
             self._context.ask_share_coordinator(request, partial(self._read, place))
 
+    def _may_describe(self, name: str) -> bool:
+        return self._context.gates.authorize_topic(self._session, Operation.DESCRIBE, name)
+
     def _want(self, name: str, partitions: tuple[int, ...]) -> None:
         topic = self._context.image.topics.get(name)
-        allowed = self._context.gates.authorize_topic(self._session, Operation.DESCRIBE, name)
+        allowed = self._may_describe(name)
         for index in partitions:
             if not allowed:
                 self._rows.append((name, index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -161,11 +173,9 @@ class GroupOffsetsDescription:
                     error_code=reply.error,
                 )
             )
-        topics = self._context.image.topics
         rows = []
         for name, partitions in by_topic.items():
-            topic = topics.get(name)
-            topic_id = None if topic is None else topic.topic_id
+            topic_id = _told_id(self._context, name, partitions[0].error_code)
             rows.append(topic_part(topic_name=name, topic_id=topic_id, partitions=partitions))
         self._described(self._row(ErrorCode.NONE, None, rows))
 
@@ -253,12 +263,11 @@ def _altered(
     row = part(ALTER, "AlterShareGroupOffsetsResponsePartition")
     responses = []
     for topic in message.topics:
-        known = context.image.topics.get(topic.topic_name)
         partitions = [
             row(partition_index=one.partition_index, error_code=errors[topic.topic_name, one.partition_index])
             for one in topic.partitions
         ]
-        topic_id = None if known is None else known.topic_id
+        topic_id = _told_id(context, topic.topic_name, partitions[0].error_code) if partitions else None
         responses.append(topic_part(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions))
     return respond(ALTER, responses=responses)
 
@@ -330,12 +339,12 @@ def _deleted(
     row = part(DELETE, "DeleteShareGroupOffsetsResponseTopic")
     responses = []
     for topic in message.topics:
-        known = context.image.topics.get(topic.topic_name)
+        topic_error = errors.get(topic.topic_name, ErrorCode.NONE)
         responses.append(
             row(
                 topic_name=topic.topic_name,
-                topic_id=None if known is None else known.topic_id,
-                error_code=errors.get(topic.topic_name, ErrorCode.NONE),
+                topic_id=_told_id(context, topic.topic_name, topic_error),
+                error_code=topic_error,
                 error_message=texts.get(topic.topic_name),
             )
         )

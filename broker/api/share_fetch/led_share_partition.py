@@ -112,6 +112,9 @@ class LedSharePartition(Parked):
         self._began_ns = loop.clock.monotonic_ns()
         self._closed = closed
         self._writes: deque[QueuedWrite] = deque()
+        self._is_in_flight = False
+        """Whether the first write was sent and has no reply yet."""
+        self._is_sending = False
         self._failed: StateWrite | None = None
         """The write to repeat; it has the changes of all writes that have failed."""
         self._repetition = WriteRepetition(self)
@@ -260,12 +263,22 @@ class LedSharePartition(Parked):
 
     def _persist(self, write: QueuedWrite) -> None:
         self._writes.append(write)
-        if len(self._writes) == 1:
-            self._write_next()
+        self._send_writes()
 
-    def _write_next(self) -> None:
-        assert self.state is not None
-        write = self.state.sent_write(self._writes[0].write)
+    def _send_writes(self) -> None:
+        """Send the first write, unless one is in flight. The reply may come at once, and then the next write is sent:
+        by this loop, because a recursion would be as deep as there are writes."""
+        if self._is_sending:
+            return
+        self._is_sending = True
+        try:
+            while self._writes and not self._is_in_flight and self.state is not None:
+                self._is_in_flight = True
+                self._send(self.state.sent_write(self._writes[0].write))
+        finally:
+            self._is_sending = False
+
+    def _send(self, write: StateWrite) -> None:
         request = WriteStateRequest(
             self.key,
             write.state_epoch,
@@ -282,6 +295,7 @@ class LedSharePartition(Parked):
         if reply.error in FENCED:
             self.close(reply.error)
             return
+        self._is_in_flight = False
         done = self._writes.popleft()
         if reply.error is ErrorCode.NONE:
             self.state.write_stored(done.write.number)
@@ -291,8 +305,7 @@ class LedSharePartition(Parked):
             self.state.write_failed(done.write.number)
             if done.in_effect:
                 self._repeat_later(done.write)
-        if self._writes:
-            self._write_next()
+        self._send_writes()
         if done.on_acknowledged is not None:
             done.on_acknowledged(reply.error)
         self.changed()
@@ -328,6 +341,7 @@ class LedSharePartition(Parked):
 
     def expire(self) -> None:
         """Release the records whose lock has expired."""
+        self.take_limits()
         write = None if self.state is None else self.state.expire_locks(self._loop.clock.monotonic_ms())
         if write is not None:
             self._persist(QueuedWrite(write, in_effect=True))

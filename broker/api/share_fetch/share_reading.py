@@ -62,10 +62,8 @@ class LocatedBatch(NamedTuple):
 def acquire(share: LedSharePartition, member: str, limits: AcquireLimits, now_ms: int) -> Acquisition:
     """Acquire available records of an active share partition. Return nothing if its log is not open yet. Raises
     ColdRead."""
-    log, state = share.partition.log, share.state
+    log, state = _open_log(share), share.state
     if log is None or state is None:
-        if not share.partition.is_unwritten and log is None:
-            share.partition.host.request_open(share.partition)
         return Acquisition()
     share.take_limits()
     is_committed = share.settings.is_read_committed
@@ -105,8 +103,11 @@ def acquirable_bytes(share: LedSharePartition, bytes_max: int) -> int:
     """Return how many bytes of the log are from the first available record to the end up to which the group may read,
     at most `bytes_max`. Records that are not available count too, as in Kafka. A log with a newer segment, or one that
     cannot be read, counts as `bytes_max`. Raises ColdRead."""
-    log, state = share.partition.log, share.state
-    if log is None or state is None or not state.can_acquire:
+    log, state = _open_log(share), share.state
+    if log is None or state is None:
+        return 0
+    share.take_limits()
+    if not state.can_acquire:
         return 0
     offset, end = state.fetch_offset, _end(share, log)
     if not log.log_start_offset <= offset < end:
@@ -117,6 +118,14 @@ def acquirable_bytes(share: LedSharePartition, bytes_max: int) -> int:
         return min(log.read(offset, bytes_max, end, at_least_one=True).size_bytes, bytes_max)
     except (StorageCorrupt, WireError):
         return bytes_max
+
+
+def _open_log(share: LedSharePartition) -> Log | None:
+    """Return the log of a share partition. If it is not open yet, let it be opened soon, and return None."""
+    partition = share.partition
+    if partition.log is None and not partition.is_unwritten:
+        partition.host.request_open(partition)
+    return partition.log
 
 
 def _end(share: LedSharePartition, log: Log) -> int:

@@ -54,7 +54,8 @@ class OneMemberHoldsARecord(_DeliveryCheck):
 
 
 class DeliveryCountsRise(_DeliveryCheck):
-    """Check the delivery count of each delivery. A new leader begins with the committed counts."""
+    """Check the delivery count of each delivery. A new leader begins with the committed counts. A lowered limit does
+    not archive records that are available already. S5 checks that a record becomes available only below the limit."""
 
     id = "S2"
     statement = (

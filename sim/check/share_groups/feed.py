@@ -51,8 +51,10 @@ class RecordDelivered:
     """Event: a leader gives one record to a member.
 
     `held_by` is the member that held the record until then, "" if none did. `count_before` is the number of its
-    deliveries before. `complete` describes why the record must not be delivered any more, and `hidden` why the group
-    may not read it; "" if it may. `is_accepted`: a client was told that its acknowledgement of the record is stored."""
+    deliveries before. `deliveries_max` is the highest limit of deliveries so far: a record stays available that was
+    released before an administrator lowered the limit, in Kafka too. `complete` describes why the record must not be
+    delivered any more, and `hidden` why the group may not read it; "" if it may. `is_accepted`: a client was told that
+    its acknowledgement of the record is stored."""
 
     leader: ShareLeader
     member: str
@@ -149,7 +151,10 @@ class ShareFeed:
         self._keys: dict[tuple[str, TopicPartition], ShareKey] = {}
         """(group, partition) → its share partition."""
         self._started: dict[ShareKey, int] = {}
-        """Share partition → highest start offset of a leader. Acknowledgements below it have no effect."""
+        """Share partition → highest start offset of a leader. Acknowledgements below it have no effect. A leader moves
+        it past acknowledged records when they are persisted."""
+        self._limits: dict[ShareKey, int] = {}
+        """Share partition → highest limit of deliveries so far."""
         self._accepted: dict[ShareKey, set[int]] = {}
         self._steps: dict[type, Callable[[Any], Iterator[Observation]]] = {
             steps.StateRequested: self._requested,
@@ -229,7 +234,7 @@ class ShareFeed:
 
     def _acquired(self, seen: steps.RecordsAcquired) -> Iterator[Observation]:
         leader, records = seen.leader, self._records(seen.leader)
-        log = self._shadows.log(leader.node, leader.log)
+        log, limit = self._shadows.log(leader.node, leader.log), self._limit(leader.key, seen.deliveries_max)
         for batch in seen.batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 known = records.held.get(offset)
@@ -241,7 +246,7 @@ class ShareFeed:
                     offset,
                     batch.delivery_count,
                     before,
-                    seen.deliveries_max,
+                    limit,
                     "" if known is None else known.member,
                     self._complete(leader, records, offset),
                     hidden,
@@ -251,6 +256,7 @@ class ShareFeed:
                 records.give(offset, Holding(seen.member, batch.delivery_count, seen.lock_until_ms))
 
     def _acknowledged(self, seen: steps.RecordsAcknowledged) -> Iterator[Observation]:
+        self._limit(seen.leader.key, seen.deliveries_max)
         self._records(seen.leader).acknowledge(seen.items, seen.write, seen.lock_until_ms, seen.deliveries_max)
         yield from ()
 
@@ -259,7 +265,9 @@ class ShareFeed:
         yield from ()
 
     def _expired(self, seen: steps.LocksExpired) -> Iterator[Observation]:
+        self._limit(seen.leader.key, seen.deliveries_max)
         self._records(seen.leader).expire(seen.now_ms, seen.deliveries_max, seen.write)
+        self._note_start(seen.leader.key, seen.start_offset)
         yield from ()
 
     def _log_started(self, seen: steps.LogStartSeen) -> Iterator[Observation]:
@@ -275,13 +283,13 @@ class ShareFeed:
         sent, changes = deliveries_in(seen.batches), records.changes.get(seen.write, {})
         due = {offset: delivery for offset, delivery in changes.items() if offset >= seen.start_offset}
         if seen.write in records.repeated:
-            due = {offset: delivery for offset, delivery in sent.items() if records.may_repeat(offset, delivery)}
+            due = records.due_again(seen.write, seen.start_offset, sent)
         unfinished = [
             offset
             for offset in records.unfinished_below(seen.start_offset, seen.write)
             if _visibility(log, offset, is_read_committed=seen.is_read_committed)[1] in ("", OPEN)
         ]
-        self._note_start(leader.key, seen.start_offset)
+        self._note_start(leader.key, min((seen.start_offset, *records.completed_by(seen.write))))
         led.sent_start = seen.start_offset
         led.newer = self._newer_epoch(leader, records)
         before = records.start_offset
@@ -293,6 +301,7 @@ class ShareFeed:
         if seen.is_stored:
             yield WriteConfirmed(seen.leader, seen.write, led.newer)
             records.start_offset = max(records.start_offset, led.sent_start)
+            self._note_start(seen.leader.key, led.sent_start)
         records.end_write(seen.write, is_stored=seen.is_stored)
 
     def _answered(self, seen: steps.AcknowledgementAnswered) -> Iterator[Observation]:
@@ -334,6 +343,11 @@ class ShareFeed:
         records = self._leaders[leader].records
         assert records is not None, "a leader begins before it takes other steps"
         return records
+
+    def _limit(self, key: ShareKey, deliveries_max: int) -> int:
+        """Note the present limit of deliveries. Return the highest one so far."""
+        limit = self._limits[key] = max(self._limits.get(key, 0), deliveries_max)
+        return limit
 
     def _note_start(self, key: ShareKey, start_offset: int) -> None:
         self._started[key] = max(self._started.get(key, 0), start_offset)

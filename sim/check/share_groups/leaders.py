@@ -6,7 +6,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kraft.broker.share_partition.states import AcknowledgeType, RecordState
@@ -41,8 +41,8 @@ class LedRecords:
     unknown: set[int] = field(default_factory=set)
     """Offsets of records that were completed by a write that was not confirmed. It may be persisted or not."""
     repeated: dict[int, dict[int, RecordedDelivery]] = field(default_factory=dict)
-    """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless. It may
-    write them again."""
+    """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless. It
+    writes them again, also together with those of other such writes."""
     log_start_offset: int = 0
     _in_effect: set[int] = field(default_factory=set)
 
@@ -96,8 +96,8 @@ class LedRecords:
         self._in_effect.add(write)
 
     def end_write(self, write: int, *, is_stored: bool) -> None:
-        if write in self._in_effect and not is_stored and write in self.changes:
-            self.repeated[write] = self.changes[write]
+        if not is_stored and (write in self._in_effect or write not in self.changes):
+            self.repeated.setdefault(write, self.changes.get(write, {}))
         for offset, delivery in self.changes.pop(write, {}).items():
             holding = self.held.get(offset)
             if holding is None or holding.write != write:
@@ -124,7 +124,24 @@ class LedRecords:
             if offset not in self.finished and due.get(offset, (0, 0))[1] not in COMPLETE:
                 yield offset
 
-    def may_repeat(self, offset: int, delivery: RecordedDelivery) -> bool:
+    def completed_by(self, write: int) -> Iterator[int]:
+        """Yield the offsets of the records that will be complete when this write is persisted."""
+        for offset, (_, state) in self.changes.get(write, {}).items():
+            if state in COMPLETE and offset not in self.finished:
+                yield offset
+
+    def due_again(
+        self, write: int, start_offset: int, sent: Mapping[int, RecordedDelivery]
+    ) -> dict[int, RecordedDelivery]:
+        """Return the deliveries that a repeated write must have which has `sent`: its own, and those of other writes
+        that were not confirmed, if it has them."""
+        due = {offset: delivery for offset, delivery in sent.items() if self._may_repeat(offset, delivery)}
+        for offset, delivery in self.repeated[write].items():
+            if offset >= start_offset:
+                due[offset] = max(delivery, due.get(offset, delivery))
+        return due
+
+    def _may_repeat(self, offset: int, delivery: RecordedDelivery) -> bool:
         """Return whether this delivery of a record is one that was not confirmed and is in effect."""
         return any(deliveries.get(offset) == delivery for deliveries in self.repeated.values())
 

@@ -99,12 +99,14 @@ class MemberReleased:
 
 @dataclass(frozen=True, slots=True)
 class LocksExpired:
-    """A leader releases all records whose lock has expired at this time of its monotonic clock."""
+    """A leader releases all records whose lock has expired at this time of its monotonic clock. `start_offset` is its
+    start offset after that."""
 
     leader: ShareLeader
     now_ms: int
     deliveries_max: int
     write: int
+    start_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,8 @@ class MarkerCommitted:
 @dataclass(frozen=True, slots=True)
 class TransactionalDataWritten:
     """Event: a leader wrote a batch of records of a transaction. `known_epoch` is the highest epoch of the producer id
-    that had been sent to a client before; -1 if none had. It is EPOCHS if
-    the transactional id has got another producer id."""
+    that had been sent to a client before; -1 if none had. It is EPOCHS if the transactional id has got another producer
+    id."""
 
     node: int
     batch: BatchName

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -47,6 +48,7 @@ FREE, DONE, ARCHIVED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordSt
 FIRST = ShareLeader(NODE, 1, 1, KEY, ORDERS, 5)
 NEXT = ShareLeader(2, 1, 1, KEY, ORDERS, 6)
 AGAIN = ShareLeader(NODE, 1, 2, KEY, ORDERS, 5)
+LATER = NEXT._replace(number=2)
 
 
 def committed(offset: int, value: Any) -> list[Observation]:
@@ -97,6 +99,11 @@ def stored(write: int, *, leader: ShareLeader = FIRST, is_stored: bool = True) -
     return WriteEnded(leader, write, is_stored)
 
 
+def expired(now_ms: int, write: int, *, deliveries_max: int = DELIVERIES_MAX, start: int = 0) -> LocksExpired:
+    """Return the observation of an expiry, after which the leader's start offset is `start`."""
+    return LocksExpired(FIRST, now_ms, deliveries_max, write, start)
+
+
 def drained(end: int) -> ShareGroupDrained:
     return ShareGroupDrained(KEY, ORDERS, NODE, end, True)
 
@@ -124,7 +131,7 @@ RELEASED = [
     *committed(2, update(2, StateBatch(2, 3, FREE, 1))),
     stored(2),
 ]
-EXPIRED = [*ACCEPTED, LocksExpired(FIRST, LOCK_MS, DELIVERIES_MAX, 2), sent(2, 2, StateBatch(2, 3, FREE, 1))]
+EXPIRED = [*ACCEPTED, expired(LOCK_MS, 2), sent(2, 2, StateBatch(2, 3, FREE, 1))]
 MOVED = [
     *RELEASED,
     *committed(3, update(2, leader_epoch=6)),
@@ -146,7 +153,7 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S1 by an expiry before the lock has expired": (
         [*EXPIRED, acquired(2, 2, 2, at_ms=LOCK_MS)],
-        [LocksExpired(FIRST, 2 * LOCK_MS - 1, DELIVERIES_MAX, 3), acquired(2, 2, 3, member="b")],
+        [expired(2 * LOCK_MS - 1, 3), acquired(2, 2, 3, member="b")],
     ),
     "S1 after a release that was not confirmed": (
         [*RELEASED, acquired(2, 2, 2), acknowledged(2, 2, RELEASE, 3), stored(3, is_stored=False)],
@@ -154,8 +161,12 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S2": ([*RELEASED, acquired(2, 2, 2)], [acquired(3, 3, 1)]),
     "S2 by more deliveries than the limit": (
-        [*EXPIRED, acquired(2, 2, 2), LocksExpired(FIRST, LOCK_MS, DELIVERIES_MAX, 3), acquired(2, 2, 3)],
-        [LocksExpired(FIRST, LOCK_MS, DELIVERIES_MAX + 9, 4), acquired(2, 2, 4)],
+        [*MOVED, acquired(2, 2, 2, leader=NEXT)],
+        [*begun(LATER, 2, StateBatch(2, 3, FREE, 3)), acquired(2, 2, 4, leader=LATER)],
+    ),
+    "S2 after the limit was lowered": (
+        [*RELEASED, replace(acquired(2, 2, 2), deliveries_max=1), expired(LOCK_MS, 3)],
+        [replace(acquired(2, 2, 4), deliveries_max=1)],
     ),
     "S2 after a change of the leader": ([*MOVED, acquired(2, 2, 2, leader=NEXT)], [acquired(3, 3, 1, leader=NEXT)]),
     "S2 after the end of a session": (
@@ -169,7 +180,7 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S3 by a leader whose write was not confirmed": (
         [*ACCEPTED, acknowledged(2, 3, ACCEPT, 2), *committed(2, update(4)), stored(2, is_stored=False),
-         LocksExpired(FIRST, LOCK_MS, DELIVERIES_MAX, 3), acquired(2, 2, 2)],
+         expired(LOCK_MS, 3), acquired(2, 2, 2)],
         [acquired(1, 1, 1)],
     ),
     "S4": ([*RELEASED, *committed(3, snapshot(2, StateBatch(2, 3, FREE, 1)))], committed(4, snapshot(1))),
@@ -191,6 +202,17 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [*EXPIRED, stored(2, is_stored=False), acquired(2, 3, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)), stored(2)],
         [sent(2, 2, StateBatch(2, 3, FREE, 2))],
     ),
+    "S5 by a change that is repeated in part": (
+        [*EXPIRED, stored(2, is_stored=False), acquired(2, 3, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)),
+         stored(2, is_stored=False)],
+        [sent(2, 2, StateBatch(2, 2, FREE, 1))],
+    ),
+    "S5 by a start offset that is repeated with a change": (
+        [*BEGUN, sent(1, 0), stored(1, is_stored=False), acquired(0, 3),
+         expired(LOCK_MS, 2), sent(2, 0, StateBatch(0, 3, FREE, 1)),
+         stored(2, is_stored=False), sent(1, 0, StateBatch(0, 3, FREE, 1))],
+        [sent(1, 0, StateBatch(0, 3, FREE, 2))],
+    ),
     "S6": (ACCEPTED, [acknowledged(2, 3, ACCEPT, 2), AcknowledgementAnswered(FIRST, "a", 2)]),
     "S6 by a commit of another delivery": (
         ACCEPTED,
@@ -201,7 +223,7 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "S7 by an older state epoch": (MOVED, committed(4, snapshot(0, leader_epoch=6, state_epoch=0))),
     "S7 by a confirmation": (MOVED, [acknowledged(2, 3, ACCEPT, 3), sent(3, 4), stored(3)]),
     "S8": (MOVED, begun(AGAIN, 1)),
-    "S8 by an old state": ([*MOVED, *begun(AGAIN, 0)], begun(NEXT._replace(number=2), 0)),
+    "S8 by an old state": ([*MOVED, *begun(AGAIN, 0)], begun(LATER, 0)),
     "S8 by a lost delivery count": (MOVED, begun(AGAIN, 2, StateBatch(2, 3, FREE, 0))),
     "S9": ([*transaction(is_commit=True), acquired(0, 9)], [acquired(10, 10)]),
     "S9 by an aborted transaction": (
@@ -222,6 +244,15 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S11 by a later delivery": (
         [*ACCEPTED, AcceptConfirmed("host-a", "billing", ORDERS, (0, 1))], [acquired(1, 1, 1, member="b")],
+    ),
+    "S11 by a write that is not stored": (
+        [*ACCEPTED, AcceptConfirmed("host-a", "billing", ORDERS, (0, 1)), acknowledged(2, 2, ACCEPT, 2), sent(2, 3)],
+        [stored(2, is_stored=False), AcceptConfirmed("host-a", "billing", ORDERS, (2,))],
+    ),
+    "S11 by records that an expiry has archived": (
+        [*ACCEPTED, expired(LOCK_MS, 2, deliveries_max=1, start=4),
+         AcceptConfirmed("host-a", "billing", ORDERS, (2, 3)), sent(2, 4, StateBatch(2, 3, ARCHIVED, 1))],
+        [acquired(4, 4), AcceptConfirmed("host-a", "billing", ORDERS, (4,))],
     ),
     "S12": ([OPENED, session(1), session(2), session(2, is_accepted=False), session(-1)], [session(2)]),
     "S12 by a request of the right epoch that is rejected": ([OPENED, session(1)], [session(2, is_accepted=False)]),

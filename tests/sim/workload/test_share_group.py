@@ -23,6 +23,7 @@ from kraft.sim.nemesis.plan import (
     SHARE_LEADER,
     SHARE_ROLES,
     START_MEMBER,
+    TRANSACTOR,
     WRITING_SHARE_COORDINATOR,
     Fault,
     Plan,
@@ -87,6 +88,17 @@ def test_share_groups_process_all_records_under_all_operations(busy_run: tuple[C
     assert run.shared.accepted > 100
     assert run.nemesis.moments[ACKNOWLEDGING_LEADER]
     assert run.nemesis.moments[WRITING_SHARE_COORDINATOR]
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_share_groups_read_transactions_at_old_levels_of_transaction_version(level: int) -> None:
+    work = {SHARE_GROUP: tuple(start(0, member) for member in range(6)), TRANSACTOR: ()}
+    plan = Plan(seed=1, duration_ms=DURATION_MS, shape=SHAPE, transaction_version=level, work=work)
+    run = ClusterRun(1, RunSettings(plan=plan))
+    assert [str(finding) for finding in run.run().findings] == []
+    seen = {check.id: check.seen for check in run.cluster.watch.suite.checks.checks}
+    assert seen["T5"] > 0
+    assert seen["S9"] > 0
 
 
 def test_the_checks_of_share_groups_have_input_in_a_run(busy_run: tuple[ClusterRun, set[str]]) -> None:

@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.broker.share_coordinator.requests import WriteStateRequest
+from kraft.broker.share_coordinator.requests import StateReply, WriteStateRequest
 from kraft.broker.share_partition.states import AcknowledgementBatch
+from kraft.image import ConfigResourceType
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, RELEASE, RENEW, Share, ShareMember
+from tests.stages.admin_requests import altered
 
 Shared = Callable[[Share, ShareMember], Awaitable[None]]
 LOCK_MS = 30_000
+WRITES = 400
+SET = 0
+"""Operation code of a request that changes a setting."""
 BATCH_BYTES = 100
 """More than the size of a batch with one record, and less than that of two batches."""
 
@@ -167,6 +172,19 @@ def test_a_fetch_gets_fewer_bytes_than_its_minimum_at_its_deadline(shared: Any) 
     shared(test)
 
 
+def test_a_fetch_with_a_minimum_does_not_wait_for_records_that_are_no_longer_in_the_log(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await member.fetch(wait_ms=500)
+        for value in ("a", "b", "c"):
+            await share.append(value)
+        share.partition.log.advance_log_start(1)
+        began_ms = share.world.now_ns // 1_000_000
+        assert (await member.fetch(wait_ms=20_000, min_bytes=BATCH_BYTES)).values == {1: "b", 2: "c"}
+        assert share.world.now_ns // 1_000_000 - began_ms < 1_000
+
+    shared(test)
+
+
 def test_a_fetch_with_a_minimum_of_0_bytes_does_not_wait_for_records(shared: Any) -> None:
     async def test(share: Share, member: ShareMember) -> None:
         await share.append("a")
@@ -304,6 +322,41 @@ def test_a_renewal_needs_a_request_that_says_so_and_fetches_nothing(shared: Any)
         nothing = {"min_bytes": 0, "max_bytes": 0, "max_records": 0}
         found = await member.fetch((0, 0, RENEW), is_renew_ack=True, **nothing)
         assert (found.acknowledge_error, found.acquired) == (ErrorCode.NONE, [])
+
+    shared(test)
+
+
+def test_an_expired_lock_archives_a_record_that_has_reached_a_lowered_limit(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        assert (await member.acquire((0, 0, RELEASE))).acquired == [(0, 0, 2)]
+        client = await share.cluster.connect(share.leader, member.seam)
+        resource = altered(ConfigResourceType.GROUP, "g", ("share.delivery.count.limit", SET, "2"))
+        changed = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+        assert changed.responses[0].error_code == ErrorCode.NONE
+        await share.world.sleep_ms(LOCK_MS + 1_000)
+        assert share.led.state.start_offset == 1
+        assert (await ShareMember(share, "m2").fetch(wait_ms=1_000)).acquired == []
+
+    shared(test)
+
+
+def test_any_number_of_waiting_writes_may_be_answered_at_once(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append(*map(str, range(WRITES)))
+        await member.acquire()
+        node: Any = share.cluster.node(share.leader)
+        persister = node.broker.broker.share_persister
+        held: list[Any] = []
+        persister.ask = lambda request, ticket: held.append(ticket)
+        errors: list[ErrorCode] = []
+        for offset in range(WRITES):
+            share.led.acknowledge("m1", [AcknowledgementBatch(offset, offset, (ACCEPT,))], errors.append)
+        persister.ask = lambda request, ticket: ticket(StateReply(ErrorCode.NONE))
+        held[0](StateReply(ErrorCode.NONE))
+        assert errors == [ErrorCode.NONE] * WRITES
+        assert share.led.state.start_offset == WRITES
 
     shared(test)
 
