@@ -61,7 +61,7 @@ from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.settings_ledger import SettingsLedger
 from kraft.sim.workload.share_group import TOPICS as SHARED_TOPICS
-from kraft.sim.workload.share_group import ShareGroups
+from kraft.sim.workload.share_group import ShareGroupWork
 from kraft.sim.workload.transaction_recorder import PARTITIONS as TRANSACTION_TOPICS
 from kraft.sim.workload.transaction_work import TransactionWork
 from kraft.sim.workload.trim_work import trim_topics
@@ -153,7 +153,7 @@ class ClusterRun:
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.consumers = ConsumerGroup(self.cluster, self.workload.partitions)
         self.mixed = MixedGroup(self.cluster)
-        self.shared = ShareGroups(self.cluster)
+        self.shared = ShareGroupWork(self.cluster)
         self.transactions = TransactionWork(self.cluster)
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster, self.settings)

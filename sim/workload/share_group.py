@@ -92,7 +92,7 @@ REST_MS_MAX = 90_000
 dead members, the retry of an initialization that failed, and the backlog."""
 
 
-class ShareGroups:
+class ShareGroupWork:
     """All members that a plan starts, and what is written for them."""
 
     def __init__(self, cluster: SimCluster) -> None:
