@@ -57,6 +57,12 @@ class Share:
         node: Any = self.cluster.node(self.leader)
         return node.broker.broker.shares.find("g", (self.states.topic_id, 0))
 
+    @property
+    def persister(self) -> Any:
+        """The leader's access to share coordinators."""
+        node: Any = self.cluster.node(self.leader)
+        return node.broker.broker.share_persister
+
     def end_session(self, member: str) -> None:
         """End a member's share session, as the leader does when its connection is lost."""
         node: Any = self.cluster.node(self.leader)

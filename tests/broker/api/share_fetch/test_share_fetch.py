@@ -210,7 +210,7 @@ def test_the_expiry_of_a_lock_is_persisted_although_its_first_write_fails(shared
     async def test(share: Share, member: ShareMember) -> None:
         await share.append("a")
         await member.acquire()
-        persister: Any = share.cluster.node(share.leader).broker.broker.share_persister  # type: ignore[attr-defined]
+        persister = share.persister
         ask, failures = persister.ask, [2]
 
         def fail_first(request: Any, ticket: Any) -> None:
@@ -234,7 +234,7 @@ def test_failed_writes_of_expired_locks_are_repeated_as_one_write(shared: Any) -
     async def test(share: Share, member: ShareMember) -> None:
         await share.append("a")
         await member.acquire()
-        persister: Any = share.cluster.node(share.leader).broker.broker.share_persister  # type: ignore[attr-defined]
+        persister = share.persister
         ask, sent, is_failing = persister.ask, [], [True]
 
         def fail_for_a_while(request: Any, ticket: Any) -> None:
@@ -260,7 +260,8 @@ def test_failed_writes_of_expired_locks_are_repeated_as_one_write(shared: Any) -
 
 def test_a_request_that_is_handled_after_its_connection_has_ended_opens_no_session(shared: Any) -> None:
     async def test(share: Share, member: ShareMember) -> None:
-        broker: Any = share.cluster.node(share.leader).broker.broker  # type: ignore[attr-defined]
+        node: Any = share.cluster.node(share.leader)
+        broker: Any = node.broker.broker
         handlers, late = broker.dispatcher._handlers, []
         handle = handlers[ApiKey.SHARE_FETCH]
 
@@ -289,7 +290,8 @@ def test_a_share_partition_of_a_deleted_topic_is_forgotten_while_its_members_sta
     async def test(share: Share, member: ShareMember) -> None:
         await share.append("a")
         await member.acquire()
-        broker: Any = share.cluster.node(share.leader).broker.broker  # type: ignore[attr-defined]
+        node: Any = share.cluster.node(share.leader)
+        broker: Any = node.broker.broker
         assert len(broker.shares) == 1
         client = await share.cluster.connect(share.cluster.broker_ids[0], share.world.node("admin"))
         await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[{"name": "orders", "topic_id": None}], timeout=10_000)
@@ -346,8 +348,7 @@ def test_any_number_of_waiting_writes_may_be_answered_at_once(shared: Any) -> No
     async def test(share: Share, member: ShareMember) -> None:
         await share.append(*map(str, range(WRITES)))
         await member.acquire()
-        node: Any = share.cluster.node(share.leader)
-        persister = node.broker.broker.share_persister
+        persister = share.persister
         held: list[Any] = []
         persister.ask = lambda request, ticket: held.append(ticket)
         errors: list[ErrorCode] = []
