@@ -47,7 +47,7 @@ def test_a_seed_run_twice_in_one_process_gives_the_same_trace() -> None:
 def test_every_check_has_input_within_a_few_runs() -> None:
     """A run in which a check had no input proves nothing about its invariant."""
     settings = RunSettings(faults=FaultSettings(duration_ms=6_000, crashes=2))
-    blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 9)))
+    blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 3, 9)))
     assert blind <= {"R11", "R15", "R16", "M15", "D9", "D16", "D19", "K6", "L11"}
 
 
