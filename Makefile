@@ -50,7 +50,7 @@ test: $(SETUP) tools ## the quick suite: nine to eleven minutes on two cores tha
 	$(BIN)/python -m pytest -m "not slow and not interop and not deploy" -n auto --maxprocesses 4 --dist worksteal
 
 slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
-	$(BIN)/python -m pytest -m "slow and not interop and not deploy" --timeout 300 -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -m "slow and not interop and not deploy" --timeout 300 --durations 20 -n auto --maxprocesses 4 --dist worksteal
 
 coverage: $(SETUP) ## lines of the pure folders (listed in pyproject.toml) that their tests run; fails under 95 %
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/runtime tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
