@@ -7,6 +7,7 @@ subscription, and the names of topics. Source: Kafka's AbstractHeartbeatRequestM
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import trio
@@ -28,7 +29,7 @@ from kraft.wire.error_codes import ErrorCode
 LEAVE_TIMEOUT_MS = 1_500
 
 
-class HeartbeatingMember:
+class HeartbeatingMember(ABC):
     """A member that sends heartbeats. A subclass says what to do with the partitions that it is assigned."""
 
     heartbeat_key: ApiKey
@@ -72,17 +73,17 @@ class HeartbeatingMember:
 
     # what a subclass decides
 
+    @abstractmethod
     def _message(self, heartbeat: ConsumerHeartbeat, version: int) -> Any:
         """Return the request of a heartbeat."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lost(self) -> None:
         """The partitions may already belong to other members."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _failed(self, error: KafkaError) -> None:
         """Report an error to the application. The member stays in the group."""
-        raise NotImplementedError
 
     # heartbeats
 
