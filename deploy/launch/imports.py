@@ -31,7 +31,8 @@ _USUAL_APIS = (
     *("DESCRIBE_CONFIGS", "DESCRIBE_CLUSTER", "CONSUMER_GROUP_HEARTBEAT"),
 )
 """APIs that most clusters serve soon after they start. The message classes of another API are imported by its first
-request, in 3 to 20 ms: those of all APIs would take a fifth of the time of a start."""
+request, in 3 to 20 ms. Importing those of all APIs took 160 ms of CPU, and 4 MB more of a cluster with three
+brokers."""
 
 
 class NodeModules:
