@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.sim.chaos.apache.apache_kafka import ApacheKafka, ProxiedApacheKafka
-from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM, find_libraries
+from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
 from kraft.sim.chaos.apache.kafka_layout import BROKER, CLIENT, CONTROLLER, QUORUM, ListenerKey
 from kraft.sim.nemesis import plan
 from kraft.sim.shapes import ClusterError
@@ -27,10 +27,11 @@ SECONDS_MAX = 90
 SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 HOLDER = """
 import sys
+from pathlib import Path
 from kraft.sim.chaos.apache.apache_kafka import ApacheKafka
-from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM, find_libraries
+from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
 
-with ApacheKafka(find_libraries(), combined=1, jvm=QUICK_NODE_JVM) as kafka:
+with ApacheKafka(Path(sys.argv[1]), combined=1, jvm=QUICK_NODE_JVM) as kafka:
     kafka.pause(1)
     print(kafka.pid(1), kafka.folder, flush=True)
     sys.stdin.read()
@@ -160,8 +161,8 @@ def test_a_closed_apache_kafka_cluster_leaves_no_process_and_no_folder(libraries
 def test_an_apache_kafka_cluster_whose_creating_process_is_killed_leaves_no_process_and_no_folder(
     libraries: Path,
 ) -> None:
-    assert find_libraries() == libraries
-    with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    command = [sys.executable, "-c", HOLDER, str(libraries)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         pid, folder = holder.stdout.readline().split()
         node = psutil.Process(int(pid))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from kraft.sim.chaos.apache import kafka_files
 from kraft.sim.chaos.apache.kafka_files import HOME_VARIABLE, find_libraries, libraries_of, version_of
 from kraft.sim.chaos.apache.kafka_layout import BROKER, CLIENT, CONTROLLER, DIRECT, QUORUM, KafkaLayout, split_keys
 from kraft.sim.shapes import ClusterError
+from tests.bench.kafka import SCRIPT
 
 
 @pytest.fixture
@@ -54,6 +58,27 @@ def test_kafka_jars_are_searched_in_the_given_folder_then_the_variable_then_the_
     with pytest.raises(ClusterError, match="elsewhere"):
         find_libraries()
     assert find_libraries(fetched) == fetched / "libs"
+
+
+def test_of_several_downloads_the_one_that_was_asked_for_last_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_files.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setenv("KAFKA_CACHE", str(tmp_path))
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    pinned = "jars_sum " + str(SCRIPT.parent / "kafka")
+    ours = subprocess.check_output(["bash", "-c", f"source {SCRIPT.parent / 'jars.sh'}; {pinned}"], text=True).strip()
+    for age_s, folder in ((0, "other"), (60, ours)):
+        libraries = tmp_path / folder / "libs"
+        libraries.mkdir(parents=True)
+        for name in ("kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"):
+            (libraries / name).touch()
+        complete = tmp_path / folder / ".complete"
+        complete.touch()
+        os.utime(complete, (time.time() - age_s,) * 2)
+    assert find_libraries() == tmp_path / "other" / "libs"
+    assert subprocess.check_output([SCRIPT, "install"], text=True).strip() == str(tmp_path / ours)
+    assert find_libraries() == tmp_path / ours / "libs"
 
 
 def test_a_machine_without_java_gets_an_error(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:

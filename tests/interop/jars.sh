@@ -6,10 +6,11 @@ jars_sum() {
   cat "$1/pom.xml" "$1/jars.sha256" | sha256sum | cut -c1-12
 }
 
-# fetch_jars FOLDER HOME: the files that FOLDER/pom.xml names, into HOME/libs; does nothing if they exist
+# fetch_jars FOLDER HOME: the files that FOLDER/pom.xml names, into HOME/libs; only fetched if they are missing. The time
+# of HOME/.complete tells which of several HOMEs was asked for last.
 fetch_jars() {
   local pinned="$1" home="$2" fresh
-  if [ -e "$home/.complete" ]; then return 0; fi
+  if [ -e "$home/.complete" ]; then touch "$home/.complete"; return 0; fi
   mkdir -p "$home"
   fresh="$(mktemp -d "$home/fetch.XXXXXX")"
   mvn -q -B -f "$pinned/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$fresh" >&2

@@ -41,7 +41,7 @@ def libraries_of(folder: Path) -> Path:
 
 def find_libraries(given: Path | None = None) -> Path:
     """Return the folder of Kafka's jars. Searched in this order: the given folder, the folder that KRAFT_KAFKA_HOME
-    names, the release that this repository's own tests have downloaded. Raises ClusterError if there is none, or no
+    names, the release that this repository's own tests asked for last. Raises ClusterError if there is none, or no
     `java`."""
     if shutil.which("java") is None:
         raise ClusterError(
