@@ -22,7 +22,9 @@ SHAPE = ClusterLayout(controllers=1, brokers=3)
 LINES = [f"record {number} " + "x" * 1_000 for number in range(60)]
 END_SECONDS_MAX = 60
 SLOW_BYTES = "100"
-"""Throttle in bytes per second. Each partition has 20 kB, so a move takes minutes unless the throttle is removed."""
+"""Throttle in bytes per second. Each partition has 20 kB, of which a fetch gets at most two batches of one record. So
+each move takes minutes unless the throttle is removed."""
+FETCH_BYTES_MAX = 2_000
 INTERRUPTED = 130
 NOT_RUNNING = 4
 
@@ -34,13 +36,14 @@ class Place:
         self.kraft = Command(home / "state")
         self.folder = home / "data"
         shape = ("--controllers", "1", "--brokers", "3", "--port", str(free_port(SHAPE)))
-        self.kraft.spawn("up", *shape, "--data", self.folder, "--background")
+        fetches = ("--set", f"replica.fetch.max.bytes={FETCH_BYTES_MAX}")
+        self.kraft.spawn("up", *shape, *fetches, "--data", self.folder, "--background")
         self.cluster = LocalCluster.find(ClusterFolder(self.folder))
         # One in-sync replica is enough: below min.insync.replicas, a new leader may not have learned the high
         # watermark.
         settings = ("--partitions", "3", "--replication-factor", "2", "--config", "min.insync.replicas=1")
         self.kraft.run("topics", "create", "t", *settings)
-        self.kraft.run("produce", "t", text="\n".join(LINES) + "\n")
+        self.kraft.run("produce", "t", "-X", "batch.size=1000", text="\n".join(LINES) + "\n")
 
     @property
     def starts(self) -> dict[int, int]:
