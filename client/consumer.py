@@ -22,7 +22,7 @@ from typing import Any, Self
 import structlog
 import trio
 
-from kraft.client.background import open_background
+from kraft.client.background import close_parts, open_background
 from kraft.client.cluster import Cluster
 from kraft.client.commits import Commits
 from kraft.client.connections import TimedOut, VersionMismatch
@@ -110,13 +110,7 @@ class Consumer:
                 log.warning("the consumer was closed before poll raised this error", problem=str(failure))
             self._end = RuntimeError("the consumer is closed")
             self._announce()
-            try:
-                await self._stack.__aexit__(kind, error, trace)
-            except BaseExceptionGroup as group:
-                if error is None or sole_error(group) is not sole_error(error):
-                    raise
-                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
-                # KafkaError` works.
+            await close_parts(self._stack, kind, error, trace)
 
     # subscription and assignment
 

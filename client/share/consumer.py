@@ -21,7 +21,7 @@ from typing import Any, Self
 import structlog
 import trio
 
-from kraft.client.background import open_background
+from kraft.client.background import close_parts, open_background
 from kraft.client.cluster import Cluster
 from kraft.client.connections import VersionMismatch
 from kraft.client.core.configs import ShareConsumerConfig
@@ -110,13 +110,7 @@ class ShareConsumer:
                 log.warning("the share consumer was closed before poll raised this error", problem=str(failure))
             self._is_closed = True
             self._announce()
-            try:
-                await self._stack.__aexit__(kind, error, trace)
-            except BaseExceptionGroup as group:
-                if error is None or sole_error(group) is not sole_error(error):
-                    raise
-                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
-                # KafkaError` works.
+            await close_parts(self._stack, kind, error, trace)
 
     # subscription
 
