@@ -95,7 +95,7 @@ class Consumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave(is_done=kind is None)
         finally:
-            self._errors.log_unraised("consumer")
+            self._errors.log_waiting("consumer")
             self._errors.final = RuntimeError("the consumer is closed")
             self._errors.announce()
             await close_parts(self._stack, kind, error, trace)

@@ -82,7 +82,7 @@ class PollErrors:
         if self._final is not None:
             raise self._final
 
-    def log_unraised(self, client: str) -> None:
+    def log_waiting(self, client: str) -> None:
         """Log the errors that wait, except for the final one, because the application closes this kind of client."""
         for error in (*self._of_client.values(), *self._of_topics.values()):
             log.warning(f"the {client} was closed before poll raised this error", problem=str(error))

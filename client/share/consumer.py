@@ -30,6 +30,7 @@ from kraft.client.core.share.records import Acknowledgement, ShareRecord
 from kraft.client.core.share.requests import ShareMemberId
 from kraft.client.not_open import not_open, not_open_error
 from kraft.client.poll_errors import PollErrors
+from kraft.client.share.acknowledgement_results import AcknowledgementResults, OnAcknowledged
 from kraft.client.share.exchanges import ShareExchanges
 from kraft.client.share.membership import ShareGroupMembership
 from kraft.client.subscription import SubscribedTopics
@@ -45,9 +46,24 @@ NOT_SUBSCRIBED = "poll has nothing to read: subscribe first"
 
 class ShareConsumer:
     """A share consumer; see the module for an example. Keyword arguments are Kafka's share consumer configs
-    (`ShareConsumerConfig`), for example `group_id="jobs"`."""
+    (`ShareConsumerConfig`), for example `group_id="jobs"`.
 
-    def __init__(self, *, tls: object | None = None, seam: Seam | None = None, **settings: Any) -> None:
+    `on_acknowledged(partition, offsets, error)` is a plain function. It is called for each result of acknowledgements,
+    explicit or implicit: the offsets of the records that one request has acknowledged in one partition, and None or the
+    error with which all of them failed. The calls happen one after another, only in the task that calls `poll` or
+    `commit`, or ends the `async with` block: before `poll` returns or waits, after `commit` has all its results, and
+    once closing has sent what was left. If it raises an exception, the other results that have arrived are still
+    reported; then `poll`, `commit` or the end of the block raises the exception. After a cancellation, results are
+    reported by the next of these calls."""
+
+    def __init__(
+        self,
+        *,
+        on_acknowledged: OnAcknowledged | None = None,
+        tls: object | None = None,
+        seam: Seam | None = None,
+        **settings: Any,
+    ) -> None:
         self.config = ShareConsumerConfig.of(settings)
         self._tls = tls
         self._given_seam = seam
@@ -62,6 +78,7 @@ class ShareConsumer:
         """The partitions that the coordinator has assigned."""
         self._scope: trio.CancelScope | None = None
         self._errors = PollErrors(not_open_error("ShareConsumer"))
+        self._results = AcknowledgementResults(on_acknowledged)
         self._is_closed = False
         self._last: HeldRecords | None = None
         self._credit = 0
@@ -83,7 +100,13 @@ class ShareConsumer:
             self._member_id = encode_uuid(seam.random.stream("member ids").uuid())
             member = ShareMemberId(config.group_id or "", self._member_id)
             self._exchanges = ShareExchanges(
-                config, self._cluster, member, self._nursery, self._errors.announce, self._errors.report
+                config,
+                self._cluster,
+                member,
+                self._nursery,
+                self._errors.announce,
+                self._results.add,
+                self._errors.report,
             )
             self._nursery.start_soon(self._exchanges.run)
             self._errors.final = None
@@ -97,10 +120,13 @@ class ShareConsumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave()
         finally:
-            self._errors.log_unraised("share consumer")
+            self._errors.log_waiting("share consumer")
             self._is_closed = True
             self._errors.announce()
-            await close_parts(self._stack, kind, error, trace)
+            try:
+                self._results.report()
+            finally:
+                await close_parts(self._stack, kind, error, trace)
 
     # subscription
 
@@ -200,13 +226,13 @@ class ShareConsumer:
         await trio.lowlevel.checkpoint()
         group, exchanges = self._group, self._exchanges
         if group is None:
-            self._raise_error()
+            self._report()
             raise RuntimeError(NOT_SUBSCRIBED)
         group.poll_begins()
         exchanges.is_wanted = True
         try:
             while True:
-                self._raise_error()
+                self._report()
                 if self._group is not group:
                     raise RuntimeError(NOT_SUBSCRIBED)
                 taken = self._take(count)
@@ -275,15 +301,17 @@ class ShareConsumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return self._errors.is_waiting or self._is_closed
+        return self._errors.is_waiting or bool(self._results.waiting) or self._is_closed
 
     def _require_open(self) -> None:
         """Raise RuntimeError after the end of the `async with` block."""
         if self._is_closed:
             raise RuntimeError("the share consumer is closed")
 
-    def _raise_error(self) -> None:
+    def _report(self) -> None:
+        """Report the results of acknowledgements that have arrived, and raise the next error."""
         self._require_open()
+        self._results.report()
         self._errors.raise_next()
 
     # acknowledging
@@ -305,7 +333,9 @@ class ShareConsumer:
 
         Failures of acknowledgements that `poll` has sent since the last commit are returned as well."""
         commit = self._begin_commit(is_awaited=True)
-        return await self._exchanges.finish_commit(commit)
+        results = await self._exchanges.finish_commit(commit)
+        self._results.report()
+        return results
 
     def commit_nowait(self) -> None:
         """Do the same as `commit`, without waiting. If acknowledgements fail, a later `poll` raises

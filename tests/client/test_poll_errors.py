@@ -94,7 +94,7 @@ def test_errors_that_wait_when_the_consumer_closes_are_logged_except_the_final_o
     errors.begin_subscription()(RuntimeError("a topic"))
     errors.report(RuntimeError("a commit"))
     with capture_logs() as logged:
-        errors.log_unraised("share consumer")
+        errors.log_waiting("share consumer")
     assert [line["problem"] for line in logged] == ["a commit", "a topic"]
     assert {line["event"] for line in logged} == {"the share consumer was closed before poll raised this error"}
 

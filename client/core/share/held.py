@@ -233,8 +233,8 @@ class HeldRecords:
         if error is None and done.renewing and not self._is_released:
             self.given.update(done.renewing)
             self.renewed.update(done.renewing)
-        count = sum(kind != GAP for kind in done.types.values())
-        return Settled(self.partition, count, error, tuple(done.commits))
+        offsets = tuple(offset for offset, kind in done.types.items() if kind != GAP)
+        return Settled(self.partition, offsets, error, tuple(done.commits))
 
     def fail_all(self, error: KafkaError) -> list[Settled]:
         """Fail every acknowledgement without a result."""
