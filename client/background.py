@@ -8,12 +8,13 @@ final commits and LeaveGroup. So a cancellation does not reach the client's task
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
 
 import trio
 
 from kraft.client.default_seam import default_seam
-from kraft.seam import Seam
+from kraft.seam import Seam, sole_error
 
 
 @asynccontextmanager
@@ -38,3 +39,19 @@ async def _live(given: Seam | None, task_status: trio.TaskStatus[tuple[Seam, tri
             await trio.lowlevel.checkpoint_if_cancelled()
             scope.shield = True
             await trio.sleep_forever()
+
+
+async def close_parts(
+    stack: AsyncExitStack,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Close the parts of a client, among them its `open_background`, at the end of its `async with` block. `kind`,
+    `error` and `trace` are the exception with which the block ends. That exception is not raised in the group in which
+    the nursery wraps it, so that the application can catch it with `except KafkaError`."""
+    try:
+        await stack.__aexit__(kind, error, trace)
+    except BaseExceptionGroup as group:
+        if error is None or sole_error(group) is not sole_error(error):
+            raise

@@ -17,7 +17,7 @@ from functools import partial
 import structlog
 import trio
 
-from kraft.client.cluster import RETRIABLE
+from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.connections import TimedOut
 from kraft.client.coordinator import COMMITS, Coordinator
 from kraft.client.core.assigned import Assignment, ConsumerPartition
@@ -260,3 +260,16 @@ class Commits:
         if self._config.is_consumer_protocol and reaction_to(code) in (Reaction.FORGET_GENERATION, Reaction.FORGET_ID):
             return False  # the member joins again, or has left
         raise KafkaError(code, f"offsets of group {self._coordinator.group_id} cannot be read")
+
+
+def commits_of_non_member(config: ConsumerConfig, cluster: Cluster, group_id: str, assignment: Assignment) -> Commits:
+    """Return the commits of a consumer that chooses its partitions itself and is not a member of the group."""
+    coordinator = Coordinator(config, cluster, group_id)
+    return Commits(
+        config, cluster.seam, coordinator, assignment, MemberIdentity, lambda _member, _reaction: None, is_member=False
+    )
+
+
+def committed_offsets(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:
+    """Return the offsets of an application as offsets to commit."""
+    return {tp: CommittedOffset(entry) if isinstance(entry, int) else entry for tp, entry in offsets.items()}

@@ -15,19 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
 import trio
 
-from kraft.client.background import open_background
+from kraft.client.background import close_parts, open_background
 from kraft.client.cluster import Cluster
-from kraft.client.commits import Commits
+from kraft.client.commits import Commits, commits_of_non_member, committed_offsets
 from kraft.client.connections import TimedOut, VersionMismatch
 from kraft.client.consumer_group import ConsumerGroupMembership
-from kraft.client.coordinator import Coordinator
 from kraft.client.core.assigned import Assignment, ConsumerPartition
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.fetched import FetchPosition
@@ -36,15 +33,14 @@ from kraft.client.core.records import CommittedOffset, ConsumerRecord, GroupMeta
 from kraft.client.fetcher import Fetcher
 from kraft.client.group import GroupMembership
 from kraft.client.not_open import not_open, not_open_error
-from kraft.client.offsets import timestamp_of
+from kraft.client.offsets import timestamp_of, valid_offset
+from kraft.client.poll_errors import PollErrors
 from kraft.client.rebalancing import RebalanceListener
-from kraft.client.subscription import SubscribedTopics
-from kraft.seam import Seam, WireError, sole_error
+from kraft.client.subscription import SubscribedTopics, subscribed_topics
+from kraft.seam import Seam, WireError
 from kraft.wire.error_codes import ErrorCode
 
 __all__ = ["Consumer"]
-
-log = structlog.get_logger("kraft.client")
 
 RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 3_000
@@ -65,18 +61,9 @@ class Consumer:
         self._group: GroupMembership | ConsumerGroupMembership | None = None
         self._commits: Commits | None = None
         self._membership: trio.CancelScope | None = None
-        self._failures: dict[str, Exception] = {}
-        """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
-        is kept."""
-        self._topic_failures: dict[str, Exception] = {}
-        """Errors of subscribed topics that `poll` has not raised yet, by their text. They are dropped when the
-        subscription changes."""
         self._changes = 0
         """Number of `assign` and `subscribe` calls in progress."""
-        self._end: Exception | None = not_open_error("Consumer")
-        """The error that every `poll` raises because no record can arrive. It is cleared when the application
-        subscribes or assigns again."""
-        self._arrived = trio.Event()
+        self._errors = PollErrors(not_open_error("Consumer"))
         self._last: ConsumerPartition | None = None
         self._credit = 0
 
@@ -93,9 +80,11 @@ class Consumer:
                 may_create_topics=config.allow_auto_create_topics,
             )
             stack.callback(self._cluster.close)
-            self._fetcher = Fetcher(config, self._cluster, self._assignment, self._nursery, self._announce, self._fail)
+            self._fetcher = Fetcher(
+                config, self._cluster, self._assignment, self._nursery, self._errors.announce, self._errors.report
+            )
             self._nursery.start_soon(self._fetcher.run)
-            self._end = None
+            self._errors.final = None
             self._stack = stack.pop_all()
         return self
 
@@ -106,17 +95,10 @@ class Consumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave(is_done=kind is None)
         finally:
-            for failure in [*self._failures.values(), *self._topic_failures.values()]:
-                log.warning("the consumer was closed before poll raised this error", problem=str(failure))
-            self._end = RuntimeError("the consumer is closed")
-            self._announce()
-            try:
-                await self._stack.__aexit__(kind, error, trace)
-            except BaseExceptionGroup as group:
-                if error is None or sole_error(group) is not sole_error(error):
-                    raise
-                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
-                # KafkaError` works.
+            self._errors.log_waiting("consumer")
+            self._errors.final = RuntimeError("the consumer is closed")
+            self._errors.announce()
+            await close_parts(self._stack, kind, error, trace)
 
     # subscription and assignment
 
@@ -128,7 +110,7 @@ class Consumer:
         offset. Without a committed offset, start where `auto.offset.reset` says."""
         wanted = list(partitions)
         for offset in at.values() if isinstance(at, Mapping) else [at] if isinstance(at, int) else []:
-            _valid_offset(offset)
+            valid_offset(offset)
         with self._changing():
             await self.unsubscribe()
             self._need_commits()
@@ -154,28 +136,22 @@ class Consumer:
         if self.config.group_id is None:
             raise ValueError("subscribe needs a group_id; use assign to read without a group")
         listener = listener or RebalanceListener()
-        if isinstance(self._group, ConsumerGroupMembership) and self._end is None:
-            self._topic_failures = {}
-            self._group.subscribe(self._wanted(topics), listener)
+        if isinstance(self._group, ConsumerGroupMembership) and self._errors.final is None:
+            self._group.subscribe(self._subscribed(topics), listener)
             await trio.lowlevel.checkpoint()
             return
         with self._changing():
             await self.unsubscribe()
         membership = ConsumerGroupMembership if self.config.is_consumer_protocol else GroupMembership
-        self._group = membership(
-            self.config, self._cluster, self._assignment, self._wanted(topics), listener, self._changed, self._fail
-        )
+        wanted, failed = self._subscribed(topics), self._errors.report
+        self._group = membership(self.config, self._cluster, self._assignment, wanted, listener, self._changed, failed)
         self._commits = self._fetcher.commits = self._group.commits
         self._membership = trio.CancelScope()
         self._nursery.start_soon(self._run_membership, self._group, self._membership)
 
-    def _wanted(self, topics: Iterable[str] | str | re.Pattern[str]) -> SubscribedTopics:
-        failed = partial(self._keep, self._topic_failures)
-        if isinstance(topics, str) and topics.startswith("^"):
-            if self.config.is_consumer_protocol:
-                return SubscribedTopics(self._cluster, (), failed, regex=topics)
-            return SubscribedTopics(self._cluster, re.compile(topics), failed)
-        return SubscribedTopics(self._cluster, [topics] if isinstance(topics, str) else topics, failed)
+    def _subscribed(self, topics: Iterable[str] | str | re.Pattern[str]) -> SubscribedTopics:
+        failed = self._errors.begin_subscription()
+        return subscribed_topics(topics, self._cluster, failed, is_re2=self.config.is_consumer_protocol)
 
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member, and stop reading."""
@@ -184,7 +160,7 @@ class Consumer:
         finally:
             # If this is cancelled, the partitions may already belong to other members, so `poll` must not return more.
             self._assignment.replace(())
-            self._topic_failures = {}
+            self._errors.end_subscription()
         await trio.lowlevel.checkpoint()
 
     @contextmanager
@@ -212,12 +188,10 @@ class Consumer:
                 await group.run()
             except* (KafkaError, VersionMismatch, WireError) as problems:
                 self._assignment.replace(())
-                error = sole_error(problems)
-                self._end = error if isinstance(error, Exception) else problems
-                self._announce()
+                self._errors.end(problems)
 
     async def _leave(self, *, is_done: bool) -> None:
-        group, self._group, self._end = self._group, None, None
+        group, self._group, self._errors.final = self._group, None, None
         if self._membership is not None:
             self._membership.cancel()
             self._membership = None
@@ -234,16 +208,7 @@ class Consumer:
         """Create the object that commits, for a consumer outside of group management. With a `group_id`, it commits for
         that group without being a member."""
         if self.config.group_id is not None:
-            coordinator = Coordinator(self.config, self._cluster, self.config.group_id)
-            self._commits = Commits(
-                self.config,
-                self._seam,
-                coordinator,
-                self._assignment,
-                MemberIdentity,
-                lambda _member, _reaction: None,
-                is_member=False,
-            )
+            self._commits = commits_of_non_member(self.config, self._cluster, self.config.group_id, self._assignment)
             self._fetcher.commits = self._commits
             if self.config.enable_auto_commit:
                 self._membership = trio.CancelScope()
@@ -267,7 +232,7 @@ class Consumer:
         deadline = float("inf") if timeout_ms is None else trio.current_time() + timeout_ms / 1000
         await trio.lowlevel.checkpoint()
         if self._group is None and not self._assignment.partitions and not self._changes:
-            self._raise_failure()
+            self._errors.raise_next()
             raise RuntimeError("poll has nothing to read: subscribe or assign first")
         try:
             while True:
@@ -277,13 +242,13 @@ class Consumer:
                     if group.poll_gate.is_hold_requested:
                         await group.poll_gate.wait_until_released()  # a rebalance is not bounded by the timeout
                         continue
-                self._raise_failure()
+                self._errors.raise_next()
                 taken = self._assignment.take(count)
                 self._fetcher.wake()
                 if taken:
                     return taken
                 with trio.move_on_at(deadline) as waited:
-                    await self._arrived.wait()
+                    await self._errors.wait()
                 if waited.cancelled_caught and not self._is_interrupted:
                     return []
         finally:
@@ -311,29 +276,11 @@ class Consumer:
     @property
     def _is_interrupted(self) -> bool:
         is_hold_requested = self._group is not None and self._group.poll_gate.is_hold_requested
-        return is_hold_requested or bool(self._failures or self._topic_failures) or self._end is not None
-
-    def _raise_failure(self) -> None:
-        for failures in (self._failures, self._topic_failures):
-            if failures:
-                raise failures.pop(next(iter(failures)))
-        if self._end is not None:
-            raise self._end
-
-    def _fail(self, failure: Exception) -> None:
-        self._keep(self._failures, failure)
-
-    def _keep(self, failures: dict[str, Exception], failure: Exception) -> None:
-        failures.setdefault(repr(failure), failure)
-        self._announce()
-
-    def _announce(self) -> None:
-        self._arrived.set()
-        self._arrived = trio.Event()
+        return is_hold_requested or self._errors.is_waiting
 
     def _changed(self) -> None:
         self._last = None
-        self._announce()
+        self._errors.announce()
         self._fetcher.wake()
 
     # positions
@@ -341,7 +288,7 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue reading at `offset` and drop the records that were fetched before. Raise ValueError if `offset` is
         not a valid offset."""
-        self._of(partition).seek(FetchPosition(_valid_offset(offset)))
+        self._of(partition).seek(FetchPosition(valid_offset(offset)))
         self._last = None
         self._fetcher.wake()
 
@@ -418,7 +365,7 @@ class Consumer:
         record. Raise CommitFailed, RebalanceInProgress, TimedOut or KafkaError if the commit fails."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
-        chosen = self._assignment.given() if offsets is None else _committed(offsets)
+        chosen = self._assignment.given() if offsets is None else committed_offsets(offsets)
         await self._commits.commit(chosen)
 
     def commit_nowait(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
@@ -426,14 +373,14 @@ class Consumer:
         their order, and finish before the consumer leaves its group or closes."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
-        chosen = self._assignment.given() if offsets is None else _committed(offsets)
+        chosen = self._assignment.given() if offsets is None else committed_offsets(offsets)
         self._nursery.start_soon(self._commit_later, self._commits.schedule(chosen))
 
     async def _commit_later(self, commit: Callable[[], Awaitable[None]]) -> None:
         try:
             await commit()
         except (KafkaError, TimedOut) as failure:
-            self._fail(failure)
+            self._errors.report(failure)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the group's committed offsets of these partitions; None for a partition without one. Raise TimedOut or
@@ -445,14 +392,3 @@ class Consumer:
         with trio.move_on_after(self.config.default_api_timeout_ms / 1000):
             return await self._commits.fetch(partitions)
         raise TimedOut(f"the committed offsets of group {self.config.group_id} were not returned in time")
-
-
-def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:
-    return {tp: CommittedOffset(entry) if isinstance(entry, int) else entry for tp, entry in offsets.items()}
-
-
-def _valid_offset(offset: int) -> int:
-    """Return `offset` if a log can have it. Raise ValueError otherwise."""
-    if not 0 <= offset < 1 << 63:
-        raise ValueError(f"offset {offset}: expected 0 or more, in 63 bits; see seek_to for earliest and latest")
-    return offset

@@ -20,7 +20,8 @@ import trio
 from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.commits import Commits
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
-from kraft.client.core.assigned import EARLIEST, LATEST, Assignment, ConsumerPartition, damaged
+from kraft.client.core.assigned import EARLIEST, LATEST, REFETCHED, Assignment, ConsumerPartition
+from kraft.client.core.buffered_records import damaged_batch
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.fetch_session import SESSION_ERRORS, FetchSessionHandler
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
@@ -327,7 +328,7 @@ class Fetcher:
             has_records = assigned.arrived(fetched)
         except WireError as damage:
             assigned.is_damaged = True
-            self._failed(damaged(tp, damage))
+            self._failed(damaged_batch(tp, damage, REFETCHED))
             return
         if has_records:
             self._arrived()

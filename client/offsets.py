@@ -31,6 +31,13 @@ def timestamp_of(at: str | int) -> int:
     return NAMED_TIMES[at]
 
 
+def valid_offset(offset: int) -> int:
+    """Return `offset` if a log can have it. Raise ValueError otherwise."""
+    if not 0 <= offset < 1 << 63:
+        raise ValueError(f"offset {offset}: expected 0 or more, in 63 bits; see seek_to for earliest and latest")
+    return offset
+
+
 class OffsetLookup:
     """Looks up offsets with the isolation level of its consumer."""
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import trio
 
-from kraft.client.background import open_background
+from kraft.client.background import close_parts, open_background
 from kraft.client.cluster import Cluster, ClusterUnreachable, TopicMetadata
 from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
 from kraft.client.core.batch import NO_IDENTITY, record_bytes_max
@@ -39,7 +39,7 @@ from kraft.client.delivery import Delivery
 from kraft.client.not_open import not_open, not_open_error
 from kraft.client.sender import Sender
 from kraft.client.transactions import ProducerTransactions, TransactionBlock
-from kraft.seam import Seam, sole_error
+from kraft.seam import Seam
 from kraft.wire.error_codes import ErrorCode
 
 __all__ = ["Delivery", "Producer"]
@@ -113,13 +113,7 @@ class Producer:
         finally:
             self._sender.close()
             self._credit = 0
-            try:
-                await self._stack.__aexit__(kind, error, trace)
-            except BaseExceptionGroup as group:
-                if error is None or sole_error(group) is not sole_error(error):
-                    raise
-                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
-                # KafkaError` works.
+            await close_parts(self._stack, kind, error, trace)
 
     async def send(
         self,

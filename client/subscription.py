@@ -69,3 +69,19 @@ class SubscribedTopics:
             elif code not in RETRIABLE:
                 self._reported.add((topic, code))
                 self._failed(KafkaError(code, f"topic {topic} is not available"))
+
+
+def subscribed_topics(
+    topics: Iterable[str] | str | re.Pattern[str],
+    cluster: Cluster,
+    failed: Callable[[KafkaError], None],
+    *,
+    is_re2: bool,
+) -> SubscribedTopics:
+    """Return the topics to which an application subscribes: names, one name, or a pattern, which is compiled or a
+    string that begins with `^`. `is_re2` says that the coordinator resolves such a string."""
+    if isinstance(topics, str) and topics.startswith("^"):
+        if is_re2:
+            return SubscribedTopics(cluster, (), failed, regex=topics)
+        return SubscribedTopics(cluster, re.compile(topics), failed)
+    return SubscribedTopics(cluster, [topics] if isinstance(topics, str) else topics, failed)

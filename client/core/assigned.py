@@ -19,14 +19,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
+from kraft.client.core.buffered_records import damaged_batch, take_records
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
-from kraft.client.core.records import CommittedOffset, ConsumerRecord, KafkaError, TopicPartition
+from kraft.client.core.records import CommittedOffset, ConsumerRecord, TopicPartition
 from kraft.seam import WireError
-from kraft.wire.error_codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
 """The timestamps that ListOffsets uses for the ends of a log."""
+REFETCHED = "It is fetched again; seek past it to skip it"
 
 
 @dataclass(slots=True, eq=False)
@@ -103,23 +105,7 @@ class ConsumerPartition:
     def take(self, topic_partition: TopicPartition, count: int) -> list[ConsumerRecord]:
         """Return at most `count` records, in order, and only those before a damaged batch. Raise WireError if the
         damaged batch comes first. Positions do not change here; `advance` changes them."""
-        taken: list[ConsumerRecord] = []
-        while len(taken) < count:
-            try:
-                if not self.records and not self._open(topic_partition):
-                    break
-            except WireError:
-                if not taken:
-                    raise
-                break
-            room = count - len(taken)
-            if room >= len(self.records):
-                taken += reversed(self.records)
-                self.records.clear()
-            else:
-                taken += reversed(self.records[-room:])
-                del self.records[-room:]
-        return taken
+        return take_records(self, partial(self._open, topic_partition), count)
 
     def _open(self, topic_partition: TopicPartition) -> bool:
         """Decode the next batch that has visible records into `records`. Return False if there is none."""
@@ -178,7 +164,7 @@ class Assignment:
                 if taken:
                     continue
                 assigned.refetch()
-                raise damaged(topic_partition, damage) from damage
+                raise damaged_batch(topic_partition, damage, REFETCHED) from damage
             assigned.advance(records[-1] if records else None)
             taken += records
             if len(taken) >= count:
@@ -203,10 +189,3 @@ class Assignment:
 
 def _committed(position: FetchPosition) -> CommittedOffset:
     return CommittedOffset(position.offset, position.last_epoch)
-
-
-def damaged(topic_partition: TopicPartition, damage: WireError) -> KafkaError:
-    """Return the error that `poll` raises for a damaged batch in this partition."""
-    place = "{}-{}: ".format(*topic_partition)
-    text = place + str(damage).removeprefix(place)
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{text}. It is fetched again; seek past it to skip it")

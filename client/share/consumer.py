@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
 import trio
 
-from kraft.client.background import open_background
+from kraft.client.background import close_parts, open_background
 from kraft.client.cluster import Cluster
 from kraft.client.connections import VersionMismatch
 from kraft.client.core.configs import ShareConsumerConfig
@@ -31,15 +29,15 @@ from kraft.client.core.share.held import HeldRecords
 from kraft.client.core.share.records import Acknowledgement, ShareRecord
 from kraft.client.core.share.requests import ShareMemberId
 from kraft.client.not_open import not_open, not_open_error
+from kraft.client.poll_errors import PollErrors
+from kraft.client.share.acknowledgement_results import AcknowledgementResults, OnAcknowledged
 from kraft.client.share.exchanges import ShareExchanges
 from kraft.client.share.membership import ShareGroupMembership
 from kraft.client.subscription import SubscribedTopics
-from kraft.seam import Clock, Seam, WireError, sole_error
+from kraft.seam import Clock, Seam, WireError
 from kraft.seam.ids import encode_uuid
 
 __all__ = ["ShareConsumer"]
-
-log = structlog.get_logger("kraft.client")
 
 RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 4_000
@@ -48,9 +46,24 @@ NOT_SUBSCRIBED = "poll has nothing to read: subscribe first"
 
 class ShareConsumer:
     """A share consumer; see the module for an example. Keyword arguments are Kafka's share consumer configs
-    (`ShareConsumerConfig`), for example `group_id="jobs"`."""
+    (`ShareConsumerConfig`), for example `group_id="jobs"`.
 
-    def __init__(self, *, tls: object | None = None, seam: Seam | None = None, **settings: Any) -> None:
+    `on_acknowledged(partition, offsets, error)` is a plain function. It is called for each result of acknowledgements,
+    explicit or implicit: the offsets of the records that one request has acknowledged in one partition, and None or the
+    error with which all of them failed. The calls happen one after another, only in the task that calls `poll` or
+    `commit`, or ends the `async with` block: before `poll` returns or waits, after `commit` has all its results, and
+    once closing has sent what was left. If it raises an exception, the other results that have arrived are still
+    reported; then `poll`, `commit` or the end of the block raises the exception. After a cancellation, results are
+    reported by the next of these calls."""
+
+    def __init__(
+        self,
+        *,
+        on_acknowledged: OnAcknowledged | None = None,
+        tls: object | None = None,
+        seam: Seam | None = None,
+        **settings: Any,
+    ) -> None:
         self.config = ShareConsumerConfig.of(settings)
         self._tls = tls
         self._given_seam = seam
@@ -64,16 +77,9 @@ class ShareConsumer:
         self._owned: frozenset[TopicPartition] = frozenset()
         """The partitions that the coordinator has assigned."""
         self._scope: trio.CancelScope | None = None
-        self._failures: dict[str, Exception] = {}
-        """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
-        is kept."""
-        self._topic_failures: dict[str, Exception] = {}
-        """The same for errors of subscribed topics. They are dropped when the subscription changes."""
-        self._end: Exception | None = not_open_error("ShareConsumer")
-        """The error that every `poll` raises because no record can arrive. It is cleared when the application
-        subscribes again."""
+        self._errors = PollErrors(not_open_error("ShareConsumer"))
+        self._results = AcknowledgementResults(on_acknowledged)
         self._is_closed = False
-        self._arrived = trio.Event()
         self._last: HeldRecords | None = None
         self._credit = 0
 
@@ -93,9 +99,17 @@ class ShareConsumer:
             stack.callback(self._cluster.close)
             self._member_id = encode_uuid(seam.random.stream("member ids").uuid())
             member = ShareMemberId(config.group_id or "", self._member_id)
-            self._exchanges = ShareExchanges(config, self._cluster, member, self._nursery, self._announce, self._fail)
+            self._exchanges = ShareExchanges(
+                config,
+                self._cluster,
+                member,
+                self._nursery,
+                self._errors.announce,
+                self._results.add,
+                self._errors.report,
+            )
             self._nursery.start_soon(self._exchanges.run)
-            self._end = None
+            self._errors.final = None
             self._stack = stack.pop_all()
         return self
 
@@ -106,17 +120,13 @@ class ShareConsumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave()
         finally:
-            for failure in [*self._failures.values(), *self._topic_failures.values()]:
-                log.warning("the share consumer was closed before poll raised this error", problem=str(failure))
+            self._errors.log_waiting("share consumer")
             self._is_closed = True
-            self._announce()
+            self._errors.announce()
             try:
-                await self._stack.__aexit__(kind, error, trace)
-            except BaseExceptionGroup as group:
-                if error is None or sole_error(group) is not sole_error(error):
-                    raise
-                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
-                # KafkaError` works.
+                self._results.report()
+            finally:
+                await close_parts(self._stack, kind, error, trace)
 
     # subscription
 
@@ -129,7 +139,7 @@ class ShareConsumer:
         if not names:
             await self.unsubscribe()
             return
-        if self._group is not None and self._end is None:
+        if self._group is not None and self._errors.final is None:
             self._names = frozenset(names)
             self._assign(self._owned)
             self._group.subscribe(self._wanted(names))
@@ -138,18 +148,17 @@ class ShareConsumer:
         await self.unsubscribe()
         self._names = frozenset(names)
         self._group = ShareGroupMembership(
-            self.config, self._cluster, self._member_id, self._wanted(names), self._assign, self._fail
+            self.config, self._cluster, self._member_id, self._wanted(names), self._assign, self._errors.report
         )
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._run_membership, self._group, self._scope)
 
     def _wanted(self, names: Iterable[str]) -> SubscribedTopics:
-        self._topic_failures = {}
-        return SubscribedTopics(self._cluster, names, partial(self._keep, self._topic_failures))
+        return SubscribedTopics(self._cluster, names, self._errors.begin_subscription())
 
     async def unsubscribe(self) -> None:
         """Leave the group, if this consumer is a member. Records that are not acknowledged are released."""
-        self._topic_failures = {}
+        self._errors.end_subscription()
         with trio.CancelScope(shield=True):
             await self._leave()
         await trio.lowlevel.checkpoint()
@@ -182,15 +191,13 @@ class ShareConsumer:
                 await group.run()
             except* (KafkaError, VersionMismatch, WireError) as problems:
                 self._assign(frozenset())
-                error = sole_error(problems)
-                self._end = error if isinstance(error, Exception) else problems
-                self._announce()
+                self._errors.end(problems)
 
     async def _leave(self) -> None:
         """Send the acknowledgements that were made, end the share sessions, and leave the group."""
-        group, self._group, self._end, self._last = self._group, None, None, None
+        group, self._group, self._errors.final, self._last = self._group, None, None, None
         self._owned = frozenset()
-        self._announce()
+        self._errors.announce()
         if self._scope is not None:
             self._scope.cancel()
             self._scope = None
@@ -219,13 +226,13 @@ class ShareConsumer:
         await trio.lowlevel.checkpoint()
         group, exchanges = self._group, self._exchanges
         if group is None:
-            self._raise_failure()
+            self._report()
             raise RuntimeError(NOT_SUBSCRIBED)
         group.poll_begins()
         exchanges.is_wanted = True
         try:
             while True:
-                self._raise_failure()
+                self._report()
                 if self._group is not group:
                     raise RuntimeError(NOT_SUBSCRIBED)
                 taken = self._take(count)
@@ -233,7 +240,7 @@ class ShareConsumer:
                 if taken:
                     return taken
                 with trio.move_on_at(deadline) as waited:
-                    await self._arrived.wait()
+                    await self._errors.wait()
                 if waited.cancelled_caught and not self._is_interrupted:
                     return []
         finally:
@@ -294,31 +301,18 @@ class ShareConsumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return bool(self._failures or self._topic_failures) or self._end is not None or self._is_closed
+        return self._errors.is_waiting or bool(self._results.waiting) or self._is_closed
 
     def _require_open(self) -> None:
         """Raise RuntimeError after the end of the `async with` block."""
         if self._is_closed:
             raise RuntimeError("the share consumer is closed")
 
-    def _raise_failure(self) -> None:
+    def _report(self) -> None:
+        """Report the results of acknowledgements that have arrived, and raise the next error."""
         self._require_open()
-        for failures in (self._failures, self._topic_failures):
-            if failures:
-                raise failures.pop(next(iter(failures)))
-        if self._end is not None:
-            raise self._end
-
-    def _fail(self, failure: Exception) -> None:
-        self._keep(self._failures, failure)
-
-    def _keep(self, failures: dict[str, Exception], failure: Exception) -> None:
-        failures.setdefault(repr(failure), failure)
-        self._announce()
-
-    def _announce(self) -> None:
-        self._arrived.set()
-        self._arrived = trio.Event()
+        self._results.report()
+        self._errors.raise_next()
 
     # acknowledging
 
@@ -339,7 +333,9 @@ class ShareConsumer:
 
         Failures of acknowledgements that `poll` has sent since the last commit are returned as well."""
         commit = self._begin_commit(is_awaited=True)
-        return await self._exchanges.finish_commit(commit)
+        results = await self._exchanges.finish_commit(commit)
+        self._results.report()
+        return results
 
     def commit_nowait(self) -> None:
         """Do the same as `commit`, without waiting. If acknowledgements fail, a later `poll` raises

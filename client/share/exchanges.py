@@ -55,7 +55,8 @@ TRANSIENT = RETRIABLE | LEADER_MOVED | {ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCo
 
 class ShareExchanges:
     """Runs in `nursery`, and exchanges requests with brokers until the nursery is cancelled. `arrived()` is called when
-    records or results have arrived, and `failed(error)` for an error that the application must receive."""
+    records or results have arrived, `settled(result)` for each result of acknowledgements, and `failed(error)` for an
+    error that the application must receive."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class ShareExchanges:
         member: ShareMemberId,
         nursery: trio.Nursery,
         arrived: Callable[[], None],
+        settled: Callable[[Settled], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self.assigned: frozenset[TopicPartition] = frozenset()
@@ -90,6 +92,7 @@ class ShareExchanges:
         self._member = member
         self._nursery = nursery
         self._arrived = arrived
+        self._on_settled = settled
         self._failed = failed
         self._links: dict[ShareSession, Link] = {}
         self._busy: set[int] = set()
@@ -306,10 +309,11 @@ class ShareExchanges:
     # results
 
     def _report(self, results: Iterable[Settled]) -> None:
-        """Give results of acknowledgements to the commits that wait for them."""
+        """Report results of acknowledgements, also to the commits that wait for them."""
         is_changed = False
         for one in results:
             is_changed = True
+            self._on_settled(one)
             live = [commit for commit in one.commits if not commit.is_cancelled]
             for commit in live:
                 commit.settle(one.partition, one.error)
@@ -319,7 +323,7 @@ class ShareExchanges:
                 self._failed(one.error)
             else:
                 self._unseen.setdefault(one.partition, one.error)
-                log.warning("acknowledgements failed", records=one.record_count, problem=str(one.error))
+                log.warning("acknowledgements failed", records=len(one.offsets), problem=str(one.error))
         if is_changed:
             self._settled.set()
             self._settled = trio.Event()

@@ -14,7 +14,7 @@ import pytest
 import trio
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.client import Acknowledgement, Producer, ShareConsumer, ShareRecord
+from kraft.client import Acknowledgement, KafkaError, Producer, ShareConsumer, ShareRecord
 from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, ResourceType
 from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
@@ -249,6 +249,38 @@ async def test_markers_of_transactions_are_acknowledged_as_gaps(bootstrap: str) 
         assert await consumer.commit() == {(topic, 0): None}
         await fill(bootstrap, topic, 1)
         assert [record.offset for record in await read(consumer, 1)] == [6]
+
+
+async def test_the_result_of_every_acknowledgement_is_reported_without_markers(bootstrap: str) -> None:
+    topic = await new_topic(bootstrap)
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=f"writer-{topic}") as producer:
+        for number in range(3):
+            async with producer.transaction():
+                await producer.send(topic, b"%d" % number)
+    accepted: list[int] = []
+    failed: list[tuple[int, ErrorCode]] = []
+
+    def on_acknowledged(partition: tuple[str, int], offsets: frozenset[int], error: KafkaError | None) -> None:
+        assert partition == (topic, 0)
+        if error is None:
+            accepted.extend(sorted(offsets))
+        else:
+            failed.extend((offset, error.code) for offset in sorted(offsets))
+
+    async with share_consumer(bootstrap, topic, on_acknowledged=on_acknowledged) as consumer:
+        await consumer.subscribe([topic])
+        assert [record.offset for record in await read(consumer, 3)] == [0, 2, 4]
+        await trio.sleep(LOCK_MS / 1000 + 1)
+        assert {record.delivery_count for record in await read(consumer, 3)} == {2}
+        assert failed == [(offset, ErrorCode.INVALID_RECORD_STATE) for offset in (0, 2, 4)]
+        assert accepted == []
+        with trio.fail_after(SECONDS):
+            while not accepted:
+                assert await consumer.poll(timeout_ms=500) == []
+        await fill(bootstrap, topic, 1)
+        assert [record.offset for record in await read(consumer, 1)] == [6]
+        await consumer.commit()
+    assert accepted == [0, 2, 4, 6]
 
 
 def start_console(bootstrap: str, topic: str, count: int) -> subprocess.Popen[str]:

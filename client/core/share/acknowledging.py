@@ -98,9 +98,10 @@ class PendingAcknowledgements:
 
 
 class Settled(NamedTuple):
-    """The result of acknowledgements of one partition: their number, and None or the error with which all failed."""
+    """The result of acknowledgements of one partition: the offsets of their records, and None or the error with which
+    all failed."""
 
     partition: TopicPartition
-    record_count: int
+    offsets: tuple[int, ...]
     error: KafkaError | None
     commits: tuple[ShareCommit, ...]

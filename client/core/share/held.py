@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from operator import attrgetter
 
+from kraft.client.core.buffered_records import take_records
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.share.acknowledging import RENEW, PendingAcknowledgements, Settled
 from kraft.client.core.share.acquired import AcquiredRecords
@@ -94,24 +96,12 @@ class HeldRecords:
     def take(self, count: int, now_ms: int) -> list[ShareRecord]:
         """Give at most `count` records to the application. Raise WireError if the next batch is damaged and no record
         precedes it; the rest of its response is then released."""
-        taken: list[ShareRecord] = []
         self._drop_expired(now_ms)
-        while len(taken) < count:
-            try:
-                if not self.records and not self._open(now_ms):
-                    break
-            except WireError:
-                if taken:
-                    break
-                self._queue(dict.fromkeys(self._waiting.popleft().drop(), RELEASE), now_ms)
-                raise
-            room = count - len(taken)
-            if room >= len(self.records):
-                taken += reversed(self.records)
-                self.records.clear()
-            else:
-                taken += reversed(self.records[-room:])
-                del self.records[-room:]
+        try:
+            taken = take_records(self, partial(self._open, now_ms), count)
+        except WireError:
+            self._queue(dict.fromkeys(self._waiting.popleft().drop(), RELEASE), now_ms)
+            raise
         self.given.update(zip(map(_offset, taken), taken, strict=True))
         return taken
 
@@ -243,8 +233,8 @@ class HeldRecords:
         if error is None and done.renewing and not self._is_released:
             self.given.update(done.renewing)
             self.renewed.update(done.renewing)
-        count = sum(kind != GAP for kind in done.types.values())
-        return Settled(self.partition, count, error, tuple(done.commits))
+        offsets = tuple(offset for offset, kind in done.types.items() if kind != GAP)
+        return Settled(self.partition, offsets, error, tuple(done.commits))
 
     def fail_all(self, error: KafkaError) -> list[Settled]:
         """Fail every acknowledgement without a result."""

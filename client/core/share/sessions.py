@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from kraft.client.core.buffered_records import damaged_batch
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.share.acknowledging import PendingAcknowledgements, Settled, ShareCommit
 from kraft.client.core.share.acquired import AcquiredRecords
@@ -24,6 +25,7 @@ from kraft.wire.error_codes import ErrorCode
 
 LINGER_MS = 50
 """Maximum time in ms for which acknowledgements of single records are gathered before they are sent."""
+RELEASED = "Its records are released, and delivered again"
 
 
 class ShareSessions:
@@ -63,8 +65,7 @@ class ShareSessions:
             try:
                 taken += held.take(count - len(taken), now_ms)
             except WireError as damage:
-                self._damages.append(KafkaError(ErrorCode.CORRUPT_MESSAGE, _damage_text(held, damage)))
-                self._damages[-1].__cause__ = damage
+                self._damages.append(damaged_batch(held.partition, damage, RELEASED))
             if len(taken) >= count:
                 break
         if self._damages and not taken:
@@ -281,8 +282,3 @@ class ShareSessions:
                     del self._by_partition[held.partition]
         if session in self._over and not session.held:
             self._over.remove(session)
-
-
-def _damage_text(held: HeldRecords, damage: WireError) -> str:
-    place = f"{held.partition[0]}-{held.partition[1]}: "
-    return f"{place}{str(damage).removeprefix(place)}. Its records are released, and delivered again"

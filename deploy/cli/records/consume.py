@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import RawIOBase
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import typer
-
-from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, warn
+from kraft.deploy.cli.records.consume_options import (
+    GROUP_PROTOCOLS,
+    ISOLATION_LEVELS,
+    READ_COMMITTED,
+    CountOption,
+    FollowOption,
+    FormatOption,
+    GroupOption,
+    HeaderOption,
+    IsolationOption,
+    KeyOption,
+    OffsetOption,
+    PartitionOption,
+    ProtocolOption,
+    RejectOption,
+    ReleaseOption,
+    ShareGroupOption,
+    SinceOption,
+    TopicsArgument,
+    UntilOption,
+    ValueOption,
+)
 from kraft.deploy.cli.records.consume_shared import check_share_options, consume_shared
 from kraft.deploy.cli.records.filter import RecordFilter, compile_filter
 from kraft.deploy.cli.records.format import compile_format, print_plain
@@ -26,11 +45,10 @@ if TYPE_CHECKING:
     from kraft.client.admin import Admin
     from kraft.client.core.records import TopicPartition
 
+    Reader = tuple[Consumer, Mapping[TopicPartition, int] | None]
+
 IDLE_MS = 1_000
 RECORDS_MAX = 500
-READ_COMMITTED = "read_committed"
-ISOLATION_LEVELS = (READ_COMMITTED, "read_uncommitted")
-GROUP_PROTOCOLS = ("classic", "consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,92 +66,23 @@ class ReadRange:
 @over_network
 def consume(
     connection: ClusterConnection,
-    topic: Annotated[
-        list[str],
-        typer.Argument(metavar="TOPIC[:0,2-4]…", autocompletion=complete_topic, help="All partitions, or these."),
-    ],
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
-    ] = None,
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            "--offset",
-            "-o",
-            metavar="START[:END]",
-            show_default="earliest",
-            help="earliest, latest, a number, or -N: the last N of a partition.",
-            autocompletion=one_of("earliest", "latest"),
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Records from this time on: 2026-11-21T10:00:00, ms since 1970, or -1h."),
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Records before this time.")] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            autocompletion=complete_group,
-            help="Read as a member of this group, until ctrl-C or -n.",
-        ),
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            "--group-protocol",
-            metavar="PROTOCOL",
-            show_default="classic",
-            help="How to join the group: classic; or consumer: the brokers assign partitions (KIP-848).",
-            autocompletion=one_of(*GROUP_PROTOCOLS),
-        ),
-    ] = None,
-    share_group: Annotated[
-        str | None,
-        typer.Option(
-            "--share-group",
-            metavar="GROUP",
-            autocompletion=complete_group,
-            help="Read as a member of this share group (KIP-932), until ctrl-C or -n; accept what is printed.",
-        ),
-    ] = None,
-    release: Annotated[
-        bool, typer.Option("--release", help="With --share-group: release what is printed, for another delivery.")
-    ] = False,
-    reject: Annotated[
-        bool, typer.Option("--reject", help="With --share-group: reject what is printed, for all members.")
-    ] = False,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of records.")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new records at the end, until ctrl-C.")
-    ] = False,
-    isolation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LEVEL",
-            show_default="read_uncommitted",
-            help="read_committed: only records of committed transactions; or read_uncommitted.",
-            autocompletion=one_of(*ISOLATION_LEVELS),
-        ),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Only records whose key matches this regular expression.")
-    ] = None,
-    value: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Only records whose value matches this regular expression.")
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[=REGEX]", help="Only records with this header; may be repeated.")
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", "-F", help=r"As kcat's: %t %p %o %T %k %s %h %K %S, \n \t; e.g. '%p %o %k: %s\n'."),
-    ] = None,
+    topic: TopicsArgument,
+    partition: PartitionOption = None,
+    offset: OffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    group: GroupOption = None,
+    protocol: ProtocolOption = None,
+    share_group: ShareGroupOption = None,
+    release: ReleaseOption = False,
+    reject: RejectOption = False,
+    count: CountOption = None,
+    follow: FollowOption = False,
+    isolation: IsolationOption = None,
+    key: KeyOption = None,
+    value: ValueOption = None,
+    header: HeaderOption = None,
+    form: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print records, one per line, up to the current end of the partitions."""
@@ -146,31 +95,34 @@ def consume(
     reading = ReadProgress(count)
     show = reading.counted(_printer(form, as_json))
     topics = _with_partitions(topic, partition) if partition else topic
-    if isolation not in (None, *ISOLATION_LEVELS):
-        raise CommandFailed(f"--isolation {isolation}: expected {' or '.join(ISOLATION_LEVELS)}", code=EXIT_USAGE)
-    if protocol is not None:
-        _check_protocol(protocol, group)
+    _check_choices(isolation, protocol, group)
+    work: Callable[[], Awaitable[None]]
     if share_group is not None:
-        chosen = connection.share_consumer_settings(share_group, count)
-        shared = partial(
-            consume_shared, connection, chosen, topics, show, count, _write, release=release, reject=reject
+        settings = connection.share_consumer_settings(share_group, count)
+        work = partial(
+            consume_shared, connection, settings, topics, show, count, _write, release=release, reject=reject
         )
-        with suppress(BrokenPipeError):
-            connection.run_async(shared)
-        return
-    settings = connection.consumer_settings(group, isolation_level=isolation, group_protocol=protocol)
-    if group is not None:
-        _check_membership(group, topics, wanted)
-        if offset is not None or "auto_offset_reset" not in settings:
-            settings["auto_offset_reset"] = wanted.start
-
-    async def work() -> None:
-        opened = _reader(connection, settings, topics, wanted, reading, is_member=group is not None)
-        async with opened as (reader, ends):
-            await _print(reader, ends, only, show, count, _write)
-
+    else:
+        settings = connection.consumer_settings(group, isolation_level=isolation, group_protocol=protocol)
+        if group is not None:
+            _check_membership(group, topics, wanted)
+            if offset is not None or "auto_offset_reset" not in settings:
+                settings["auto_offset_reset"] = wanted.start
+        opened = partial(_reader, connection, settings, topics, wanted, reading, is_member=group is not None)
+        work = partial(_consume, opened, only, show, count)
     with suppress(BrokenPipeError):  # the reader of the pipe has closed it (`| head -1`): it has all that it wanted
         connection.run_async(work)
+
+
+async def _consume(
+    opened: Callable[[], AbstractAsyncContextManager[Reader]],
+    only: RecordFilter,
+    show: Callable[[ConsumerRecord], bytes],
+    count: int | None,
+) -> None:
+    """Print the records of the consumer that `opened()` returns."""
+    async with opened() as (consumer, ends):
+        await _print(consumer, ends, only, show, count, _write)
 
 
 def _with_partitions(topics: list[str], partitions: list[int]) -> list[str]:
@@ -189,7 +141,7 @@ async def _reader(
     reading: ReadProgress,
     *,
     is_member: bool,
-) -> AsyncIterator[tuple[Consumer, Mapping[TopicPartition, int] | None]]:
+) -> AsyncIterator[Reader]:
     """Return a consumer at its start position, and the offsets at which reading ends. A group member starts at the
     offsets that the group has committed."""
     from kraft.client import Consumer
@@ -225,11 +177,14 @@ def _check_membership(group: str, topics: list[str], wanted: ReadRange) -> None:
         raise CommandFailed("--group assigns partitions itself: name topics only", code=EXIT_USAGE)
 
 
-def _check_protocol(protocol: str, group: str | None) -> None:
-    """Raise CommandFailed for a group protocol that does not exist, or one without a group."""
-    if protocol not in GROUP_PROTOCOLS:
+def _check_choices(isolation: str | None, protocol: str | None, group: str | None) -> None:
+    """Raise CommandFailed for an isolation level or a group protocol that does not exist, or a protocol without a
+    group."""
+    if isolation not in (None, *ISOLATION_LEVELS):
+        raise CommandFailed(f"--isolation {isolation}: expected {' or '.join(ISOLATION_LEVELS)}", code=EXIT_USAGE)
+    if protocol not in (None, *GROUP_PROTOCOLS):
         raise CommandFailed(f"--group-protocol {protocol}: expected {' or '.join(GROUP_PROTOCOLS)}", code=EXIT_USAGE)
-    if group is None:
+    if protocol is not None and group is None:
         raise CommandFailed("--group-protocol needs --group", code=EXIT_USAGE)
 
 

@@ -229,7 +229,7 @@ def test_gaps_are_acknowledged_as_such_and_are_not_counted() -> None:
     request = member.send()
     assert request.acknowledged[FIRST].types == {0: 1, 1: 0, 2: 1, 3: 0}
     (result,) = member.answer(request)
-    assert result.record_count == 2
+    assert len(result.offsets) == 2
 
 
 def test_iteration_takes_the_next_record_of_a_decoded_batch() -> None:
@@ -256,7 +256,7 @@ def test_a_fetch_carries_the_acknowledgements_of_its_partitions() -> None:
     request = member.send()
     assert request.is_fetch
     assert request.acknowledged[FIRST].types == {0: 1, 1: 1, 2: 1}
-    assert member.answer(request) == [Settled(("orders", 0), 3, None, ())]
+    assert member.answer(request) == [Settled(("orders", 0), (0, 1, 2), None, ())]
     assert not member.send().acknowledged
 
 
@@ -347,7 +347,7 @@ def test_an_acknowledgement_that_cannot_be_written_now_is_sent_again_after_a_pau
     member.now_ms += 20
     request = member.send()
     assert request.acknowledged[FIRST].types == dict.fromkeys(range(4), 1)
-    assert member.answer(request) == [Settled(("orders", 0), 4, None, (commit,))]
+    assert member.answer(request) == [Settled(("orders", 0), (0, 1, 2, 3), None, (commit,))]
 
 
 def test_retries_end_after_the_timeout() -> None:
@@ -436,7 +436,7 @@ def test_a_lost_session_fails_what_was_sent_and_what_was_not_and_drops_the_buffe
     member.finish()
     (fourth,) = member.take(1)
     failed = member.sessions.lose(request, ErrorCode.NETWORK_EXCEPTION)
-    assert sorted(one.record_count for one in failed) == [1, 2]
+    assert sorted(len(one.offsets) for one in failed) == [1, 2]
     assert {one.error.code for one in failed if one.error is not None} == {ErrorCode.NETWORK_EXCEPTION}
     assert member.take() == []
     assert (third.offset, fourth.offset) == (2, 3)
@@ -444,7 +444,7 @@ def test_a_lost_session_fails_what_was_sent_and_what_was_not_and_drops_the_buffe
     member.finish()
     (late,) = member.sessions.fail_ended()
     assert late.error is not None
-    assert (late.record_count, late.error.code) == (1, ErrorCode.NETWORK_EXCEPTION)
+    assert (len(late.offsets), late.error.code) == (1, ErrorCode.NETWORK_EXCEPTION)
     assert member.sessions.fail_ended() == []
 
 
@@ -507,7 +507,7 @@ def test_a_commit_waits_for_the_acknowledgements_of_the_last_request_too() -> No
     (last,) = member.sessions.end_all()
     commit = member.commit()
     assert commit.pending == 1
-    assert member.answer(last) == [Settled(("orders", 0), 2, None, (commit,))]
+    assert member.answer(last) == [Settled(("orders", 0), (0, 1), None, (commit,))]
 
 
 def test_leaving_forgets_the_records_of_lost_sessions() -> None:
@@ -520,7 +520,7 @@ def test_leaving_forgets_the_records_of_lost_sessions() -> None:
     assert member.sessions.end_all() == []
     assert member.sessions.unacknowledged == 0
     (failed,) = member.sessions.fail_ended()
-    assert failed.record_count == 1
+    assert len(failed.offsets) == 1
     with pytest.raises(ValueError, match="released"):
         member.sessions.mark(second, Acknowledgement.ACCEPT)
 
@@ -559,7 +559,7 @@ def test_a_response_before_that_of_the_last_request_does_not_forget_its_acknowle
     assert not late.acknowledged
     (last,) = member.sessions.end_all()
     assert member.answer(late) == []
-    assert member.answer(last) == [Settled(("orders", 0), 2, None, (commit,))]
+    assert member.answer(last) == [Settled(("orders", 0), (0, 1), None, (commit,))]
     member.sessions.ended(last.session)
     assert member.sessions.current == {}
 
