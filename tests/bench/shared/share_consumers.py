@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import trio
 
+from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, ResourceType
 from tests.bench import java_tools
 from tests.bench.bare import Bulk
-from tests.stages.share_groups import begin_at_start
 from tests.stages.started_clusters import LocalCluster
 
 REPORT_EACH_MS = 200
@@ -34,6 +34,13 @@ class Progress(NamedTuple):
 
     at_s: float
     records: int
+
+
+async def begin_at_start(bootstrap: str, group: str) -> None:
+    """Let a share group begin at the start of its topics."""
+    change = ConfigChange(ConfigOperation.SET, "share.auto.offset.reset", "earliest")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.configs.alter(ConfigResource(ResourceType.GROUP, group), [change])
 
 
 def consume(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, consumers: int) -> Bulk:
