@@ -132,23 +132,26 @@ def identity_error(group: ConsumerGroup, member_id: str, instance_id: str | None
     return ErrorCode.UNKNOWN_MEMBER_ID if group.members[member_id].classic is None else ErrorCode.NONE
 
 
-def sync_error(group: ConsumerGroup, member_id: str, protocol_type: str | None, protocol: str | None) -> ErrorCode:
-    """Return the error if a known member does not get its assignment now. A member that must revoke gets it although
-    the group has moved on, because this is how its client learns what to revoke."""
+def sync_error(
+    group: ConsumerGroup, member_id: str, protocol_type: str | None, protocol: str | None, due: int
+) -> ErrorCode:
+    """Return the error if a known member does not get its assignment now. `due` is the epoch that members shall reach.
+    A member that must revoke gets its assignment although it is behind, because this is how its client learns what to
+    revoke."""
     classic = group.members[member_id].classic
     name = None if classic is None else classic.protocols[0][0]
     if protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or protocol not in (None, name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     current = group.assignment_of(member_id)
-    is_behind = current.epoch < group.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS
+    is_behind = current.epoch < due and current.state is not MemberState.UNREVOKED_PARTITIONS
     return ErrorCode.REBALANCE_IN_PROGRESS if is_behind else ErrorCode.NONE
 
 
-def must_rejoin(group: ConsumerGroup, member_id: str) -> bool:
-    """Return whether the client must join again: the group has moved on, or the client has partitions to revoke, or
-    those for which it waited are free."""
+def must_rejoin(group: ConsumerGroup, member_id: str, due: int) -> bool:
+    """Return whether the client must join again: the member is behind the epoch `due` that members shall reach, or the
+    client has partitions to revoke, or those for which it waited are free."""
     current = group.assignment_of(member_id)
-    if current.epoch < group.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
+    if current.epoch < due or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return current.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member_id, current)
 

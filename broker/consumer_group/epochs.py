@@ -1,4 +1,4 @@
-"""The epoch of a group, and the check of a member's epoch.
+"""The epoch of a group, when its members shall reach it, and the check of a member's epoch.
 
 | epoch in the request | verdict |
 |---|---|
@@ -15,7 +15,7 @@ from __future__ import annotations
 from kraft.broker.consumer_group.memory import CheckedTopics, GroupMemory
 from kraft.broker.consumer_group.records import ConsumerGroupKey, ConsumerGroupValue, CurrentMemberValue
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, Partitions
-from kraft.broker.consumer_group.state import Draft
+from kraft.broker.consumer_group.state import ConsumerGroup, Draft
 from kraft.broker.consumer_group.subscriptions import metadata_hash, subscribed_topics
 from kraft.broker.consumer_group.topics import TopicsView
 
@@ -27,6 +27,19 @@ def is_epoch_valid(current: CurrentMemberValue, epoch: int, owned: Partitions | 
     if epoch in (JOIN_EPOCH, current.epoch):
         return True
     return epoch == current.previous_epoch and epoch < current.epoch and _is_subset(owned, current)
+
+
+def is_assignment_due(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
+    """Return whether a group's next target assignment may be computed: the last one, from `assigned_ms`, is as old as
+    the interval. A time ahead of this clock is from a coordinator with another clock, and delays nothing."""
+    return not assigned_ms or not assigned_ms <= wall_ms < assigned_ms + interval_ms
+
+
+def epoch_due(group: ConsumerGroup, interval_ms: int, wall_ms: int) -> int:
+    """Return the epoch that members shall reach now: the group's, or that of the last target assignment while the next
+    one has to wait."""
+    is_due = is_assignment_due(group.assigned_ms, interval_ms, wall_ms)
+    return group.epoch if is_due else group.assignment_epoch
 
 
 def _is_subset(owned: Partitions | None, current: CurrentMemberValue) -> bool:

@@ -6,7 +6,7 @@ A heartbeat does the following in this order. All its records are one atomic wri
 2. Update the member's metadata.
 3. Resolve regular expressions.
 4. Increase the group epoch if the subscriptions or their topics have changed.
-5. Compute the target assignment if it belongs to an older epoch.
+5. Compute the target assignment if it belongs to an older epoch, and is as old as the assignment interval.
 6. Reconcile the member with its target.
 
 Source: ConsumerGroupHeartbeatRequest 0 to 1, KIP-848, Kafka's GroupMetadataManager.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kraft.broker.consumer_group.epochs import bump_if_changed
+from kraft.broker.consumer_group.epochs import bump_if_changed, epoch_due
 from kraft.broker.consumer_group.leaving import leave
 from kraft.broker.consumer_group.membership import heartbeat_refusal, take_place_of_static_member
 from kraft.broker.consumer_group.memory import GroupMemory, TopicSearch
@@ -94,7 +94,7 @@ def advance(
     before = draft.group.assignment_of(request.member_id)
     is_new_subscription = _update_member(draft, request, around, classic)
     group = draft.group
-    if group.epoch > group.assignment_epoch:
+    if epoch_due(group, around.settings.assignment_interval_ms, around.now.wall_ms) > group.assignment_epoch:
         update_target(draft, around.topics, around.settings.assignors, around.now.wall_ms)
     return before, _reconcile(draft, request, around.topics, is_new_subscription=is_new_subscription)
 

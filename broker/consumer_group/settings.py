@@ -37,6 +37,8 @@ class ConsumerGroupSettings:
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 0
+    """Shortest time between two target assignments of the group."""
     members_max: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
     """Names of the assignors that members may choose; the first is the default."""

@@ -71,6 +71,8 @@ class ConsumerGroup(NamedTuple):
     regexes: HashTrieMap[str, RegexValue] = HashTrieMap()
     subscriptions: HashTrieMap[Subscription, int] = HashTrieMap()
     classic_count: int = 0
+    assigned_ms: int = 0
+    """Wall-clock time in ms at which the target assignment was computed; 0 if the next one need not wait."""
 
     # reading
 
@@ -108,7 +110,9 @@ class ConsumerGroup(NamedTuple):
             case ConsumerMemberKey(_, member_id):
                 return self._with_member(member_id, value if isinstance(value, ConsumerMemberValue) else None)
             case TargetEpochKey():
-                return self._replace(assignment_epoch=value.epoch if isinstance(value, TargetEpochValue) else 0)
+                if not isinstance(value, TargetEpochValue):
+                    return self._replace(assignment_epoch=0, assigned_ms=0)
+                return self._replace(assignment_epoch=value.epoch, assigned_ms=value.timestamp)
             case TargetMemberKey(_, member_id):
                 if not isinstance(value, TargetMemberValue):
                     return self._replace(targets=self.targets.discard(member_id))

@@ -70,6 +70,7 @@ def consumer_group_settings(overrides: Mapping[str, str], node: NodeConfig) -> C
     return ConsumerGroupSettings(
         session_timeout_ms=group_integer("consumer.session.timeout.ms", overrides, node),
         heartbeat_interval_ms=group_integer("consumer.heartbeat.interval.ms", overrides, node),
+        assignment_interval_ms=group_integer("consumer.assignment.interval.ms", overrides, node),
         members_max=node.integer("group.consumer.max.size"),
         assignors=tuple(GROUP_ASSIGNORS.get(name, name) for name in node.list("group.consumer.assignors")),
         migration_policy=MigrationPolicy(node.string("group.consumer.migration.policy").lower()),

@@ -33,6 +33,7 @@ def share_membership_settings(group: str, node: NodeConfig, image: MetadataImage
     return ShareMembershipSettings(
         session_timeout_ms=group_integer("share.session.timeout.ms", overrides, node),
         heartbeat_interval_ms=group_integer("share.heartbeat.interval.ms", overrides, node),
+        assignment_interval_ms=group_integer("share.assignment.interval.ms", overrides, node),
         members_max=node.integer("group.share.max.size"),
         initialize_retry_ms=node.integer("group.share.initialize.retry.interval.ms"),
     )

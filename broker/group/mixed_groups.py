@@ -19,6 +19,7 @@ from kraft.broker.consumer_group.classic_members import (
     session_timeout_ms,
     sync_error,
 )
+from kraft.broker.consumer_group.epochs import epoch_due
 from kraft.broker.consumer_group.heartbeat import Surroundings
 from kraft.broker.consumer_group.memory import GroupMemory
 from kraft.broker.consumer_group.records import ClassicMemberValue
@@ -104,7 +105,8 @@ def sync_consumer_group(
     member_id = request.member_id
     error = member_error(group, member_id, request.instance_id, request.generation)
     if error is ErrorCode.NONE:
-        error = sync_error(group, member_id, request.protocol_type, request.protocol)
+        due = _epoch_due(shard, group, request.group, call)
+        error = sync_error(group, member_id, request.protocol_type, request.protocol, due)
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
             _expect_join(shard, group, request.group, member_id, call)
     if error is not ErrorCode.NONE:
@@ -125,10 +127,15 @@ def heartbeat_consumer_group(
     error = member_error(group, member_id, request.instance_id, request.generation)
     if error is ErrorCode.NONE:
         _reset_session(shard, group, request.group, member_id, call)
-        if must_rejoin(group, member_id):
+        if must_rejoin(group, member_id, _epoch_due(shard, group, request.group, call)):
             error = ErrorCode.REBALANCE_IN_PROGRESS
             _expect_join(shard, group, request.group, member_id, call)
     call.then(SendReply(ticket, request, GroupHeartbeatReply(error)))
+
+
+def _epoch_due(shard: Shard, group: ConsumerGroup, group_id: str, call: CoordinatorCall) -> int:
+    """Return the epoch that members shall reach now."""
+    return epoch_due(group, shard.settings.settings_of(group_id).assignment_interval_ms, call.now.wall_ms)
 
 
 def leave_consumer_group(

@@ -1,15 +1,17 @@
 """ShareGroupHeartbeat: a member joins, reports that it lives and gets its assignment, or leaves.
 
-A heartbeat updates the member's metadata, begins to initialize new share partitions, increases the group epoch if the
-subscriptions or their topics have changed, computes the target assignment if it belongs to an older epoch, and gives
-the member its target. Nothing has to be revoked first, because members may share a partition. All records are one
-atomic write. Source: ShareGroupHeartbeatRequest 1, KIP-932, Kafka's GroupMetadataManager.
+A heartbeat updates the member's metadata, begins to initialize new share partitions, and increases the group epoch if
+the subscriptions or their topics have changed. Then it computes the target assignment if it belongs to an older epoch
+and is as old as the assignment interval, and gives the member its target. Nothing has to be revoked first, because
+members may share a partition. All records are one atomic write.
+Source: ShareGroupHeartbeatRequest 1, KIP-932, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraft.broker.consumer_group.epochs import is_assignment_due
 from kraft.broker.consumer_group.requests import JOIN_EPOCH, LEAVE_EPOCH, AssignedTopic, Partitions
 from kraft.broker.consumer_group.subscriptions import ids_of, metadata_hash
 from kraft.broker.consumer_group.topics import TopicsView
@@ -72,13 +74,15 @@ def share_heartbeat(
     found = metadata_hash(subscribed_to(draft.group), around.topics)
     if is_new or not draft.group.epoch or found != draft.group.metadata_hash:
         draft.bump(found)
-    if draft.group.epoch > draft.group.assignment_epoch:
+    group, interval_ms = draft.group, around.settings.assignment_interval_ms
+    is_due = is_assignment_due(group.assigned_ms, interval_ms, around.now.wall_ms)
+    if group.epoch > group.assignment_epoch and is_due:
         _update_target(draft, around.topics, around.now.wall_ms)
     after = _take_target(draft, request)
     is_shown = request.subscribed_names is not None or after.assigned != before.assigned
-    interval_ms = around.settings.heartbeat_interval_ms
     assignment = after.assigned if is_shown else None
-    reply = ShareHeartbeatReply(ErrorCode.NONE, None, request.member_id, after.epoch, interval_ms, assignment)
+    beat_ms = around.settings.heartbeat_interval_ms
+    reply = ShareHeartbeatReply(ErrorCode.NONE, None, request.member_id, after.epoch, beat_ms, assignment)
     return reply, initialization
 
 

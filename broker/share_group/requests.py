@@ -23,6 +23,8 @@ class ShareMembershipSettings:
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 0
+    """Shortest time between two target assignments of the group."""
     members_max: int = 200
     initialize_retry_ms: int = 30_000
 

@@ -53,6 +53,8 @@ class ShareGroup(NamedTuple):
     targets: HashTrieMap[str, Partitions] = HashTrieMap()
     current: HashTrieMap[str, ShareCurrentValue] = HashTrieMap()
     states: ShareStatesValue = NO_STATES
+    assigned_ms: int = 0
+    """Wall-clock time in ms at which the target assignment was computed; 0 if the next one need not wait."""
 
     def assignment_of(self, member_id: str) -> ShareCurrentValue:
         """Return the member's current assignment."""
@@ -78,7 +80,9 @@ class ShareGroup(NamedTuple):
                     return self._replace(members=self.members.discard(member_id))
                 return self._replace(members=self.members.insert(member_id, value))
             case ShareTargetEpochKey():
-                return self._replace(assignment_epoch=value.epoch if isinstance(value, ShareTargetEpochValue) else 0)
+                if not isinstance(value, ShareTargetEpochValue):
+                    return self._replace(assignment_epoch=0, assigned_ms=0)
+                return self._replace(assignment_epoch=value.epoch, assigned_ms=value.timestamp)
             case ShareTargetKey(_, member_id):
                 if not isinstance(value, ShareTargetValue):
                     return self._replace(targets=self.targets.discard(member_id))

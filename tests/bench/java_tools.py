@@ -22,7 +22,7 @@ def produce(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, ack
     compiles, and the brokers' CPU time over the whole run."""
     count = megabytes * 1_000_000 // size
     cpu_s = cluster.cpu_seconds()
-    text = _tool(
+    text = run(
         "ProducerPerformance",
         *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--throughput", "-1"),
         *("--num-records", str(count), "--record-size", str(size), "--warmup-records", str(count // 3)),
@@ -40,7 +40,7 @@ def consume(cluster: LocalCluster, topic: str, *, size: int, megabytes: int) -> 
     rebalance."""
     count = megabytes * 1_000_000 // size
     cpu_s = cluster.cpu_seconds()
-    text = _tool(
+    text = run(
         "ConsumerPerformance",
         *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--num-records", str(count), "--hide-header"),
     )
@@ -51,7 +51,8 @@ def consume(cluster: LocalCluster, topic: str, *, size: int, megabytes: int) -> 
     return Bulk(float(cells[8]) * BINARY_MEGABYTE, cpu_s / (megabytes / 1e3))
 
 
-def _tool(name: str, *words: str) -> str:
+def run(name: str, *words: str) -> str:
+    """Run one of Kafka's tools, and return what it prints."""
     command = java(installed(), TOOL_JVM, f"org.apache.kafka.tools.{name}", *words)
     with leashed(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said, complained = process.communicate(timeout=SECONDS_MAX)

@@ -33,6 +33,7 @@ the machine.
   without its first third, and ConsumerPerformance without its rebalance
 - transactions are written with the Java client, its defaults, and one transactional id; a commit is
   `commitTransaction` once all records are acknowledged; the first third of the commits is left out
+- members of a share group are Kafka's ShareConsumerPerformance, without the first third of the records
 - MB are 10^6 bytes of values; broker CPU is user and system time of all brokers
 
 ![ratios and curves](benchmarks.svg)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from tests.bench import bare, clients, cold, frames, java_tools, metadata
 from tests.bench.contest import Contest, Figures, Goal, Row
 from tests.bench.own import KILOBYTE, PARTITIONS, Alone, Amounts, Chains
+from tests.bench.shared import share_consumers
 from tests.bench.table import percentile
 from tests.bench.transactional import load
 from tests.stages.started_clusters import LocalCluster
@@ -25,6 +26,7 @@ RATE = 2_000
 PARTITION_CURVE = (1, 10, 100, 1_000)
 CONNECTION_CURVE = (1, 8, 64, 250, 1_000)
 CURVE_SHARE = 4
+SHARE_CONSUMERS = (1, 3)
 
 Amount = Callable[[Amounts], int]
 
@@ -164,6 +166,38 @@ def _consume_contest(replicas: int) -> Contest:
     return Contest(key, rows, _consume, _prepare_reads, _bare(key, bare.sendfile, _whole, 1))
 
 
+def _share_contest() -> Contest:
+    """Consume the same records in share groups of one and of three Java consumers. One more run warms each cluster,
+    because `warm` has no share groups."""
+    topic = "share-read"
+
+    def prepare(cluster: LocalCluster, amounts: Amounts) -> None:
+        cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=replicas_of(cluster))
+        acks, megabytes = acks_of(cluster), amounts.megabytes
+        clients.produce(cluster, topic, size=KILOBYTE, megabytes=megabytes, acks=acks, partitions=PARTITIONS)
+        measure(cluster, amounts)
+
+    def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
+        found: Figures = {}
+        for count in SHARE_CONSUMERS:
+            bare.touch_memory(11 * amounts.megabytes // 10)
+            bulk = share_consumers.consume(cluster, topic, size=KILOBYTE, megabytes=amounts.megabytes, consumers=count)
+            found |= _bulk_figures(f"share-consume-{count}", bulk)
+        return found
+
+    rows = tuple(
+        row
+        for count in SHARE_CONSUMERS
+        for row in _bulk_rows(
+            f"share-consume-{count}",
+            f"share group of {count} consumer{'s' if count > 1 else ''}, RF 3, 1 KB, Java",
+            None,
+            None,
+        )
+    )
+    return Contest("share-consume", rows, measure, prepare)
+
+
 # requests
 
 
@@ -284,6 +318,7 @@ THREE_BROKERS = (
     _transactions_contest("transactions-records", "transactions of 1,000 records", load.Commits(records=1_000)),
     _transactions_contest("transactions-ms", "transactions of 100 ms", load.Commits(age_ms=100)),
     _consume_contest(3),
+    _share_contest(),
     _requests_contest(3, Goal(40_000), Goal(35_000)),
     Contest(
         "single",

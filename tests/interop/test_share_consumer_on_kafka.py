@@ -15,11 +15,11 @@ import trio
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.client import Acknowledgement, KafkaError, Producer, ShareConsumer, ShareRecord
-from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, ResourceType
 from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from kraft.wire.error_codes import ErrorCode
 from tests.bench.kafka import free_port, layout_running
+from tests.bench.shared.share_consumers import begin_at_start
 from tests.interop.own_members import SECONDS, fill, make_topic, until
 from tests.interop.test_kafkas_tools import SCRIPT
 from tests.stages.started_clusters import running
@@ -47,13 +47,6 @@ def bootstrap() -> Iterator[str]:
     layout = KafkaLayout.plain(free_port(), is_single=True)
     with layout_running(layout, SETTINGS, QUICK_NODE_JVM) as cluster:
         yield cluster.bootstrap
-
-
-async def begin_at_start(bootstrap: str, group: str) -> None:
-    """Let a group begin at the start of its topics."""
-    change = ConfigChange(ConfigOperation.SET, "share.auto.offset.reset", "earliest")
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.configs.alter(ConfigResource(ResourceType.GROUP, group), [change])
 
 
 async def new_topic(bootstrap: str, partitions: int = 1) -> str:

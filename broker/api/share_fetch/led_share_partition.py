@@ -26,8 +26,9 @@ from kraft.broker.share_coordinator.records import NO_OFFSET, ShareKey
 from kraft.broker.share_coordinator.requests import ReadStateRequest, StateReply, WriteStateRequest
 from kraft.broker.share_coordinator.share_state import combine
 from kraft.broker.share_partition.share_partition import SharePartition
-from kraft.broker.share_partition.states import AcknowledgementBatch, StateWrite
+from kraft.broker.share_partition.states import AcknowledgementBatch, AcquiredBatch, StateWrite
 from kraft.seam import DiskError
+from kraft.seam.measures import Histogram
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class LedSharePartition(Parked):
         self.state: SharePartition | None = None
         self.parked: dict[WaitingShareFetch, None] = {}
         """The requests that wait until there is something to acquire, in the order in which they will be served."""
+        self.batch_sizes = Histogram()
+        """Number of records in each batch that was new in flight, acquired or loaded."""
         self._loop = loop
         self._persister = persister
         self._settings_of = settings_of
@@ -140,6 +143,11 @@ class LedSharePartition(Parked):
         return 0 if self.state is None else len(self.state.runs)
 
     @property
+    def can_acquire(self) -> bool:
+        """Return whether the state is loaded, and has room for a request that acquires records."""
+        return self.stage is ShareStage.ACTIVE and self.state is not None and self.state.can_acquire
+
+    @property
     def expired_records(self) -> int:
         """Number of records whose lock has expired since this broker leads the partition."""
         return 0 if self.state is None else self.state.expired_records
@@ -159,6 +167,8 @@ class LedSharePartition(Parked):
         elif persisted.start_offset == NO_OFFSET:
             self._loop.start_task(self._find_start, persisted.state_epoch)
         else:
+            for batch in persisted.batches:
+                self.batch_sizes.update(batch.last_offset - batch.first_offset + 1)
             self._begin(
                 SharePartition(
                     state_epoch=persisted.state_epoch,
@@ -215,6 +225,14 @@ class LedSharePartition(Parked):
         self.wake_parked()
 
     # members
+
+    def acquired(self, batches: Sequence[AcquiredBatch], known_end: int) -> None:
+        """Measure the batches that a member has acquired, and set the deadline of their locks. `known_end` is the end
+        offset before: batches of records below it were in flight already."""
+        for batch in batches:
+            if batch.last_offset >= known_end:
+                self.batch_sizes.update(batch.last_offset - batch.first_offset + 1)
+        self.changed()
 
     def acknowledge(
         self, member: str, batches: Sequence[AcknowledgementBatch], on_acknowledged: OnAcknowledged

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition
-from kraft.broker.api.share_fetch.share_meters import ShareCounts
+from kraft.broker.api.share_fetch.share_meters import GroupFetchMeters, ShareCounts
 from kraft.broker.api.share_fetch.share_sessions import ShareMember, ShareSessionCache, TopicIdPartition
 from kraft.broker.share_coordinator.records import ShareKey
 from kraft.wire.error_codes import ErrorCode
@@ -38,6 +38,8 @@ class LedSharePartitions:
         """Requests in `woken` are checked at the end of the pass."""
         self.sessions = ShareSessionCache(sessions_max)
         self.counts = ShareCounts()
+        self.group_meters: dict[str, GroupFetchMeters] = {}
+        """Meters of each group that has share partitions here."""
         self.settings_of = settings_of
         self.woken = woken
         self._loop = loop
@@ -73,6 +75,7 @@ class LedSharePartitions:
             counts=self.counts,
             closed=self._closed,
         )
+        self.group_meters.setdefault(group, GroupFetchMeters())
         self._by_group.setdefault(group, {})[partition.topic_id, partition.index] = share
         share.load()
         return share
@@ -84,6 +87,7 @@ class LedSharePartitions:
             del partitions[key.topic_id, key.partition]
             if not partitions:
                 del self._by_group[key.group]
+                del self.group_meters[key.group]
 
     # members
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition, ShareStage
+from kraft.broker.api.share_fetch.led_share_partition import NS_PER_MS, LedSharePartition, ShareStage
 from kraft.broker.api.share_fetch.share_acknowledgements import AcknowledgeErrors, partition_error
 from kraft.broker.api.share_fetch.share_meters import topic_meters
 from kraft.broker.api.share_fetch.share_reading import AcquireLimits, Acquisition, acquirable_bytes, acquire
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kraft.wire.messages.tagged import CurrentLeader
     from kraft.wire.server import Request
 
+PERCENT = 100
 WARMS_MAX = 100
 """Maximum reads into memory of one request."""
 
@@ -67,9 +68,11 @@ class ShareFetchOperation(Parked):
     delayed_operation = "ShareFetch"
     __slots__ = (
         "acknowledged",
+        "began_ns",
         "context",
         "is_done",
         "is_final",
+        "is_wait_measured",
         "kept",
         "limits",
         "request",
@@ -97,6 +100,8 @@ class ShareFetchOperation(Parked):
         self.waited: dict[TopicIdPartition, LedSharePartition] = {}
         """The share partitions that this request has seen; one that is closed meanwhile is not loaded again."""
         self.warms = 0
+        self.began_ns = context.loop.clock.monotonic_ns()
+        self.is_wait_measured = limits.records_max <= 0
         self.is_done = False
         self.is_final = limits.max_wait_ms <= 0
 
@@ -142,6 +147,7 @@ class ShareFetchOperation(Parked):
     def _try(self) -> None:
         try:
             if not self.is_final and self._lacks_bytes():
+                self._measure_wait(is_over=any(share.can_acquire for share in self.waited.values()))
                 self._park()
                 return
             found, is_waiting = self._acquire_all()
@@ -153,9 +159,13 @@ class ShareFetchOperation(Parked):
                 self.kept.parked = self
                 self.context.answer_later(self.request, self._warm, cold)
             return
+        acquirable = self._acquirable_count(found)
         if found or self.is_final or not (is_waiting or self.kept.partitions) or self._needs_no_bytes():
+            self._measure_wait(is_over=True)
+            self._measure_ratio(acquirable)
             self._finish(found)
         else:
+            self._measure_wait(is_over=acquirable > 0)
             self._park()
 
     async def _warm(self, cold: ColdRead) -> None:
@@ -250,6 +260,29 @@ class ShareFetchOperation(Parked):
         assert replica is not None
         share = self.waited[partition] = self.context.shares.find_or_load(self.kept.member.group, replica)
         return share
+
+    # measuring
+
+    def _acquirable_count(self, found: dict[TopicIdPartition, Acquisition]) -> int:
+        """Return the number of partitions that could be acquired: `found` has their records, or there are none yet."""
+        shares, group = self.context.shares, self.kept.member.group
+        count = 0
+        for partition in self.kept.partitions:
+            one, share = found.get(partition), shares.find(group, partition)
+            count += bool(one is not None and one.acquired) or (share is not None and share.can_acquire)
+        return count
+
+    def _measure_wait(self, *, is_over: bool) -> None:
+        """Measure, once for each request, how long it took until a partition could be acquired."""
+        meters = self.context.shares.group_meters.get(self.kept.member.group)
+        if is_over and not self.is_wait_measured and meters is not None:
+            self.is_wait_measured = True
+            meters.acquire_ms.update((self.context.loop.clock.monotonic_ns() - self.began_ns) / NS_PER_MS)
+
+    def _measure_ratio(self, acquirable: int) -> None:
+        meters = self.context.shares.group_meters.get(self.kept.member.group)
+        if meters is not None and self.kept.partitions and self.limits.records_max > 0:
+            meters.fetch_ratio.update(PERCENT * acquirable // len(self.kept.partitions))
 
     # answering
 

@@ -51,6 +51,19 @@ class ShareCounts:
                 self.acknowledged[one] += each
 
 
+class GroupFetchMeters:
+    """Histograms of the share fetches of one group. They end with the group's last share partition on this broker."""
+
+    __slots__ = ("acquire_ms", "fetch_ratio")
+
+    def __init__(self) -> None:
+        self.fetch_ratio = Histogram()
+        """Share of each request's partitions that could be acquired when it was answered, in percent (0 to 100)."""
+        self.acquire_ms = Histogram()
+        """Time that each request waited until one of its partitions could be acquired, or until it was answered, in
+        ms."""
+
+
 def topic_meters(find: FindReplica, partitions: Iterable[TopicIdPartition]) -> list[TopicMeters]:
     """Return the meters of the topics of these partitions, each topic once. `find` is `ReplicaIndex.find`."""
     replicas = (find(*partition) for partition in partitions)
@@ -67,6 +80,7 @@ def register_share_metrics(shares: LedSharePartitions, metrics: Metrics) -> None
         SERVER, GROUPS, "RecordAcknowledgementsPerSec", MetricKind.COUNTER, lambda: _acknowledged(counts.acknowledged)
     )
     metrics.expose(SERVER, GROUPS, "PartitionLoadTimeMs", counts.load_ms)
+    _register_groups(shares, metrics)
     metrics.counter(SERVER, "DelayedShareFetchMetrics", "ExpiresPerSec", lambda: counts.expired_fetches)
     _register_partitions(shares, metrics)
 
@@ -75,8 +89,19 @@ def _acknowledged(counts: Counter[int]) -> Sequence[tuple[dict[str, str], float]
     return [({"ackType": one.name.capitalize()}, counts[one]) for one in COUNTED_TYPES]
 
 
+def _register_groups(shares: LedSharePartitions, metrics: Metrics) -> None:
+    def per_group(name: str, value: Callable[[GroupFetchMeters], Histogram]) -> None:
+        def read() -> Labelled:
+            return [({"group": group}, value(meters)) for group, meters in shares.group_meters.items()]
+
+        metrics.enumerate(SERVER, GROUPS, name, MetricKind.HISTOGRAM, read)
+
+    per_group("RequestTopicPartitionsFetchRatio", lambda one: one.fetch_ratio)
+    per_group("TopicPartitionsAcquireTimeMs", lambda one: one.acquire_ms)
+
+
 def _register_partitions(shares: LedSharePartitions, metrics: Metrics) -> None:
-    def per_partition(name: str, kind: MetricKind, value: Callable[[LedSharePartition], float]) -> None:
+    def per_partition(name: str, kind: MetricKind, value: Callable[[LedSharePartition], float | Histogram]) -> None:
         def read() -> Labelled:
             for share in shares:
                 partition = share.partition
@@ -87,4 +112,5 @@ def _register_partitions(shares: LedSharePartitions, metrics: Metrics) -> None:
 
     per_partition("InFlightMessageCount", MetricKind.GAUGE, lambda one: one.records_in_flight)
     per_partition("InFlightBatchCount", MetricKind.GAUGE, lambda one: one.batches_in_flight)
+    per_partition("InFlightBatchMessageCount", MetricKind.HISTOGRAM, lambda one: one.batch_sizes)
     per_partition("AcquisitionLockTimeoutPerSec", MetricKind.COUNTER, lambda one: one.expired_records)

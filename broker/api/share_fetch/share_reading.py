@@ -82,6 +82,7 @@ def acquire(share: LedSharePartition, member: str, limits: AcquireLimits, now_ms
             return Acquisition(ErrorCode.KAFKA_STORAGE_ERROR)
         except WireError:
             return Acquisition(ErrorCode.CORRUPT_MESSAGE)
+        known_end = state.end_offset
         ranges = log_ranges((one.batch for one in found.batches), offset, aborted)
         acquired = state.acquire(
             member,
@@ -91,7 +92,7 @@ def acquire(share: LedSharePartition, member: str, limits: AcquireLimits, now_ms
             is_strict=limits.is_strict,
             batch_records=limits.batch_records,
         )
-        share.changed()
+        share.acquired(acquired, known_end)
         if acquired:
             return Acquisition(records=_containing(found, acquired), acquired=acquired)
         if state.fetch_offset == offset:

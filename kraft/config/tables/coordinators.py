@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import ASSIGNS_AT_ONCE, NO_TWO_PHASE_COMMIT, ONE_LOOP_FOR_GROUPS, TIMED_TRANSACTIONS
+from kraft.config.tables.reasons import NO_TWO_PHASE_COMMIT, ONE_LOOP_FOR_GROUPS, TIMED_TRANSACTIONS
 from kraft.config.tables.row import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, SHORT, STRING, key
 from kraft.config.validators import at_least, each_of, group_assignors, one_of
 
@@ -112,10 +112,9 @@ KEYS: tuple[ConfigKey, ...] = (
     key(
         "group.consumer.assignment.interval.ms",
         INT,
-        "1000",
-        "Shortest time between two assignments of a consumer group.",
+        "0",
+        "Shortest time between two assignments of a consumer group (Kafka's default: 1000).",
         at_least(0),
-        no_effect=ASSIGNS_AT_ONCE,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -124,7 +123,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Lower bound of that time where a group sets it.",
         at_least(0),
-        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.consumer.max.assignment.interval.ms",
@@ -132,7 +130,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Upper bound of that time where a group sets it.",
         at_least(0),
-        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.consumer.max.size",

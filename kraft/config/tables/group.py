@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import ASSIGNS_AT_ONCE
 from kraft.config.tables.row import BOOLEAN, INT, STRING, key
 from kraft.config.validators import at_least, one_of, share_offset_reset
 
@@ -31,11 +30,10 @@ KEYS: tuple[ConfigKey, ...] = (
     key(
         "consumer.assignment.interval.ms",
         INT,
-        "1000",
-        "Shortest time between two assignments of a consumer group.",
+        "0",
+        "Shortest time between two assignments of a consumer group (Kafka's default: 1000).",
         at_least(0),
         broker="group.consumer.assignment.interval.ms",
-        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "share.session.timeout.ms",
@@ -56,11 +54,10 @@ KEYS: tuple[ConfigKey, ...] = (
     key(
         "share.assignment.interval.ms",
         INT,
-        "1000",
-        "Shortest time between two assignments of a share group.",
+        "0",
+        "Shortest time between two assignments of a share group (Kafka's default: 1000).",
         at_least(0),
         broker="group.share.assignment.interval.ms",
-        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "share.record.lock.duration.ms",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 ALWAYS_CLEAN = "a clean stop always hands over leaderships first"
-ASSIGNS_AT_ONCE = "this release computes an assignment with the heartbeat that requires it"
 AT_ONCE = "a folder that fails is taken offline at once"
 BY_SHARE_VERSION = "the feature share.version decides"
 DEFAULT_LEVELS = "each codec works at its default level"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kraft.config.key import ConfigKey
 from kraft.config.tables.reasons import (
-    ASSIGNS_AT_ONCE,
     BY_SHARE_VERSION,
     JAVA_CLASS,
     NO_STREAMS_GROUPS,
@@ -68,10 +67,9 @@ KEYS: tuple[ConfigKey, ...] = (
     key(
         "group.share.assignment.interval.ms",
         INT,
-        "1000",
-        "Shortest time between two assignments of a share group.",
+        "0",
+        "Shortest time between two assignments of a share group (Kafka's default: 1000).",
         at_least(0),
-        no_effect=ASSIGNS_AT_ONCE,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -80,7 +78,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Lower bound of that time where a group sets it.",
         at_least(0),
-        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.share.max.assignment.interval.ms",
@@ -88,7 +85,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "15000",
         "Upper bound of that time where a group sets it.",
         at_least(0),
-        no_effect=ASSIGNS_AT_ONCE,
     ),
     key(
         "group.share.assignors", LIST, "simple", "Server-side assignors of share groups.", no_effect=ONE_SHARE_ASSIGNOR

@@ -36,6 +36,8 @@ SUBSCRIPTIONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("b",), "a|b"),
 )
 REVOCATION_MS = 20_000
+INTERVALS_MS = (0, 3_000)
+"""The assignment intervals; each trial has one."""
 SESSION_MS = 45_000
 ROUNDS_MAX = 30
 CLIENTS_MAX = 5
@@ -109,7 +111,9 @@ class Trial:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         topics = {name: self.random.randint(1, 5) for name in TOPICS if self.random.random() < 0.7}
-        group_settings = ConsumerGroupSettings(session_timeout_ms=SESSION_MS, members_max=6)
+        group_settings = ConsumerGroupSettings(
+            session_timeout_ms=SESSION_MS, members_max=6, assignment_interval_ms=INTERVALS_MS[seed % len(INTERVALS_MS)]
+        )
         self.bench = ConsumerBench(topics, commits_at_once=False, settings_of=lambda group: group_settings)
         self.bench.on_reply = self.check_reply
         self.is_delivering = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft.broker.consumer_group.settings import MigrationPolicy
 from kraft.broker.coordinator.group_settings import KNOWN_MAX, GroupSettingsLookup, consumer_group_settings
-from kraft.broker.coordinator.share_group_settings import share_group_settings
+from kraft.broker.coordinator.share_group_settings import share_group_settings, share_membership_settings
 from kraft.broker.serving.dynamic_configs import DynamicConfigs
 from kraft.image import ConfigResourceType, ImageDelta, MetadataImage, events
 from tests.stages.decided_cluster import node_config
@@ -38,6 +38,16 @@ def test_a_changed_override_takes_effect_at_the_next_look_up() -> None:
         images.append(changed)
         assert lookup.of("billing").session_timeout_ms == expected
         assert lookup.of("other").session_timeout_ms == 45_000
+
+
+def test_the_assignment_interval_is_the_groups_or_the_brokers() -> None:
+    node = node_config(group_consumer_assignment_interval_ms="2000", group_share_assignment_interval_ms="3000")
+    assert consumer_group_settings({}, node_config()).assignment_interval_ms == 0
+    assert consumer_group_settings({}, node).assignment_interval_ms == 2_000
+    assert consumer_group_settings({"consumer.assignment.interval.ms": "500"}, node).assignment_interval_ms == 500
+    group = events.Config(ConfigResourceType.GROUP, "billing", "share.assignment.interval.ms", "700")
+    found = [share_membership_settings(name, node, image_of(group)) for name in ("billing", "other")]
+    assert [one.assignment_interval_ms for one in found] == [700, 3_000]
 
 
 def test_settings_are_computed_once_for_each_change() -> None:

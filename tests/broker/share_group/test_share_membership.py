@@ -56,8 +56,8 @@ class OneTopic:
 class Shares:
     """A group coordinator whose writes are committed at once, or wait in `waiting`."""
 
-    def __init__(self, *, members_max: int = 200) -> None:
-        settings = ShareMembershipSettings(members_max=members_max)
+    def __init__(self, *, members_max: int = 200, assignment_interval_ms: int = 0) -> None:
+        settings = ShareMembershipSettings(members_max=members_max, assignment_interval_ms=assignment_interval_ms)
         self.settings = GroupSettings(share_settings_of=lambda group: settings)
         self.machine = GroupCoordinator(self.settings, EMPTY_STATE, 0)
         self.machine.topics_changed(OneTopic())
@@ -386,3 +386,32 @@ def test_the_epochs_of_share_groups_are_counted_as_rebalances() -> None:
     assert (counts.share_rebalances, counts.consumer_rebalances) == (1, 0)
     shares.initialize(0, 1)
     assert counts.share_rebalances == 2
+
+
+def test_members_that_join_within_the_assignment_interval_get_partitions_together_after_it() -> None:
+    shares = Shares(assignment_interval_ms=1_000)
+    shares.pass_time(5_000)
+    shares.beat("m1")
+    shares.initialize(0, 1)
+    shares.pass_time(1_000)
+    assert shares.beat("m1", epoch=1).assignment == {TOPIC: {0, 1}}
+    shares.pass_time(999)
+    for member in ("m2", "m3"):
+        reply = shares.beat(member)
+        assert (reply.error, reply.epoch, reply.assignment) == (ErrorCode.NONE, 2, {})
+    assert (shares.describe().epoch, shares.describe().assignment_epoch) == (4, 2)
+    shares.pass_time(1)
+    reply = shares.beat("m2", epoch=2)
+    assert (reply.epoch, sum(map(len, reply.assignment.values()))) == (4, 1)
+    assert sum(map(len, shares.beat("m3", epoch=2).assignment.values())) == 1
+
+
+def test_the_assignment_interval_of_a_share_group_goes_on_at_the_next_coordinator() -> None:
+    shares = Shares(assignment_interval_ms=1_000)
+    shares.pass_time(5_000)
+    shares.beat("m1")
+    moved = shares.failover()
+    moved.pass_time(5_999)
+    assert moved.beat("m2").epoch == 1
+    moved.pass_time(1)
+    assert moved.beat("m2", epoch=1).epoch == 2

@@ -76,6 +76,17 @@ SHARES = (
     ),
     *rows(
         "kafka.server",
+        "ShareGroupMetrics",
+        HISTOGRAM,
+        BROKER,
+        {
+            "RequestTopicPartitionsFetchRatio": "Percentage of a share fetch's partitions that could be acquired.",
+            "TopicPartitionsAcquireTimeMs": "How long a share fetch waited until it could acquire a partition.",
+        },
+        labels=("group",),
+    ),
+    *rows(
+        "kafka.server",
         "DelayedShareFetchMetrics",
         COUNTER,
         BROKER,
@@ -90,6 +101,15 @@ SHARES = (
             "InFlightMessageCount": "Records from the first that is not complete to the last that was acquired.",
             "InFlightBatchCount": "Runs of such records with the same delivery state.",
         },
+        labels=("group", "topic", "partition"),
+        is_on_demand=True,
+    ),
+    *rows(
+        "kafka.server",
+        "SharePartitionMetrics",
+        HISTOGRAM,
+        BROKER,
+        {"InFlightBatchMessageCount": "Records of each batch that was new in flight, acquired or loaded."},
         labels=("group", "topic", "partition"),
         is_on_demand=True,
     ),

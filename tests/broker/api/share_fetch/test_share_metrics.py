@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, Share, ShareMember
+from kraft.wire.api_keys import ApiKey
+from tests.broker.api.share_fetch.share_member import ACCEPT, REJECT, RELEASE, Share, ShareMember
 from tests.broker.api.share_fetch.test_share_groups import GroupClient
 
 LOCK_MS = 30_000
+RECORD_LOCKS_MAX = 2_000
 SERVER = "kafka.server"
 PLACE = {"group": "g", "topic": "orders", "partition": "0"}
 Value = Callable[..., float]
@@ -111,6 +113,127 @@ def test_records_in_flight_and_expired_locks_are_counted_for_each_share_partitio
         assert counts() == [4, 3, 0]
         await share.world.sleep_ms(LOCK_MS + 100)
         assert counts() == [4, 3, 3]
+
+    measured(run, test)
+
+
+def histogram_of(share: Share, type: str, name: str, labels: str) -> tuple[float, float]:
+    """Return the count and the sum of a histogram of the leader, as a scraper reads them."""
+    metrics: Any = share.cluster.node(share.leader).metrics
+    text = metrics.exposition(partitions=True).decode()
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(f"kafka_server_{type}_{name}"))
+    count, total = (found[f"kafka_server_{type}_{name}_{part}{{{labels}}}"] for part in ("count", "sum"))
+    return float(count), float(total)
+
+
+def fetch_measures(share: Share) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return (count, sum) of the percentages of acquirable partitions, and of the times until one was acquirable."""
+    names = ("requesttopicpartitionsfetchratio", "topicpartitionsacquiretimems")
+    ratio, waits = (histogram_of(share, "sharegroupmetrics", name, 'group="g"') for name in names)
+    return ratio, waits
+
+
+async def fetch_unknown_partition(member: ShareMember) -> None:
+    """Fetch from one more partition, which the broker does not lead, in the member's session."""
+    assert member.client is not None
+    partitions = [{"partition_index": 9, "acknowledgement_batches": []}]
+    await member.client.ask(
+        ApiKey.SHARE_FETCH,
+        2,
+        group_id="g",
+        member_id=member.name,
+        share_session_epoch=member.epoch,
+        topics=[{"topic_id": member.topic_id, "partitions": partitions}],
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1_000_000,
+        max_records=500,
+        batch_size=500,
+    )
+
+
+async def fill(share: Share, member: ShareMember) -> None:
+    """Append as many records as a share partition may have in flight, and acquire all."""
+    await share.append(*["value"] * RECORD_LOCKS_MAX)
+    found = await member.acquire(max_records=RECORD_LOCKS_MAX)
+    assert len(found.values) == RECORD_LOCKS_MAX
+
+
+def test_the_percentage_of_partitions_that_a_share_fetch_could_acquire_is_measured_by_group(run: Any) -> None:
+    async def test(share: Share, member: ShareMember, _: Value) -> None:
+        await fill(share, member)
+        assert fetch_measures(share)[0] == (1, 100)
+        await member.fetch()
+        assert fetch_measures(share)[0] == (2, 100)
+        await member.acknowledge((0, RECORD_LOCKS_MAX - 1, ACCEPT))
+        await member.fetch()
+        assert fetch_measures(share)[0] == (3, 200)
+        await fetch_unknown_partition(member)
+        assert fetch_measures(share)[0] == (4, 250)
+
+    measured(run, test)
+
+
+def test_the_time_until_a_share_fetch_could_acquire_a_partition_is_measured_by_group(run: Any) -> None:
+    async def test(share: Share, member: ShareMember, _: Value) -> None:
+        await fill(share, member)
+        count, loading_ms = fetch_measures(share)[1]
+        assert count == 1
+        await member.fetch(wait_ms=500)
+        count, waited_ms = fetch_measures(share)[1]
+        assert (count, waited_ms - loading_ms >= 500) == (2, True)
+        await member.acknowledge((0, RECORD_LOCKS_MAX - 1, ACCEPT))
+        await member.fetch(wait_ms=500)
+        count, total_ms = fetch_measures(share)[1]
+        assert (count, total_ms - waited_ms) == (3, 0)
+
+    measured(run, test)
+
+
+def test_a_share_fetch_that_waits_for_many_bytes_ends_its_acquire_time_when_a_partition_has_room(run: Any) -> None:
+    async def test(share: Share, member: ShareMember, _: Value) -> None:
+        await share.append("a")
+        await member.acquire()
+        before = fetch_measures(share)
+        await member.fetch(wait_ms=500, min_bytes=100_000)
+        after = fetch_measures(share)
+        assert after[0] == (before[0][0] + 1, before[0][1] + 100)
+        assert after[1] == (before[1][0] + 1, before[1][1])
+
+    measured(run, test)
+
+
+def test_meters_of_a_group_end_with_its_last_share_session_on_the_broker(run: Any) -> None:
+    async def test(share: Share, member: ShareMember, value: Value) -> None:
+        await member.fetch()
+        assert value("ShareGroupMetrics", "RequestTopicPartitionsFetchRatio", group="g") == 1
+        await member.respond(share_session_epoch=-1)
+        await share.world.sleep_ms(1_000)
+        assert value("ShareGroupMetrics", "RequestTopicPartitionsFetchRatio", group="g") == 0
+
+    measured(run, test)
+
+
+def test_sizes_of_batches_that_are_new_in_flight_are_measured_for_each_share_partition(run: Any) -> None:
+    def sizes(share: Share) -> tuple[float, float]:
+        labels = 'group="g",partition="0",topic="orders"'
+        return histogram_of(share, "sharepartitionmetrics", "inflightbatchmessagecount", labels)
+
+    async def test(share: Share, member: ShareMember, _: Value) -> None:
+        await share.append("a", "b", "c")
+        await share.append("d", "e")
+        assert (await member.acquire(batch_size=1)).acquired == [(0, 2, 1), (3, 4, 1)]
+        assert sizes(share) == (2, 5)
+        await member.acknowledge((0, 2, RELEASE))
+        assert (await member.acquire()).acquired == [(0, 2, 2)]
+        assert sizes(share) == (2, 5)
+        await member.acknowledge((1, 1, ACCEPT))
+        await member.respond(share_session_epoch=-1)
+        await share.world.sleep_ms(1_000)
+        member.epoch = 0
+        await member.acquire()
+        loaded = [(0, 0), (1, 1), (2, 2), (3, 4)]
+        assert sizes(share) == (len(loaded), 5)
 
     measured(run, test)
 

@@ -1,0 +1,1 @@
+"""Share groups of the Java client, as lines of the benchmark."""
