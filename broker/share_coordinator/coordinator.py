@@ -180,8 +180,8 @@ class ShareCoordinator:
     def _initialized(
         self, request: InitializeStateRequest, known: ShareSnapshot | None, now: Now
     ) -> tuple[ShareStateEntry, ...]:
-        """Return the first snapshot of a share partition, or one that replaces a state of an older epoch. A request that
-        arrives again changes nothing: the state may have been written since."""
+        """Return the first snapshot of a share partition, or one that replaces a state of an older epoch. A request
+        that arrives again changes nothing, because the state may have been written since."""
         epoch, start = request.state_epoch, request.start_offset
         if known is not None and epoch == known.state_epoch:
             return ()

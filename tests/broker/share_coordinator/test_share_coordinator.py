@@ -74,6 +74,21 @@ def test_a_write_that_arrives_again_does_not_set_the_count_of_a_later_start_offs
         assert (state.start_offset, state.delivery_complete_count) == (5, 2)
 
 
+def test_a_write_of_the_same_start_offset_does_not_lower_the_count() -> None:
+    shares = Coordinated()
+    shares.initialize(0)
+    shares.write(0, acked(1, 4), complete=4)
+    shares.write(0, acked(1, 2), complete=2)
+    for one in (shares, shares.failover()):
+        state = one.read().state
+        assert state is not None
+        assert (state.start_offset, state.delivery_complete_count) == (0, 4)
+    shares.write(1, complete=2)
+    state = shares.read().state
+    assert state is not None
+    assert state.delivery_complete_count == 2
+
+
 def test_a_leader_of_a_deleted_state_is_fenced_also_if_the_new_state_has_the_same_state_epoch() -> None:
     shares = Coordinated()
     shares.initialize(0, state_epoch=1)
