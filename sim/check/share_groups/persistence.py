@@ -10,7 +10,7 @@ from kraft.broker.share_coordinator.records import NO_EPOCH, ShareSnapshot
 from kraft.sim.check.base import Check
 from kraft.sim.check.share_groups import deliveries
 from kraft.sim.check.share_groups.deliveries import SHOWN_MAX, facts_of
-from kraft.sim.check.share_groups.feed import (
+from kraft.sim.check.share_groups.events import (
     AnswerCompared,
     OffsetChangeCompared,
     PositionCompared,

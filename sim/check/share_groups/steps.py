@@ -46,7 +46,7 @@ class StateRequested:
 @dataclass(frozen=True, slots=True)
 class StateRead:
     """The share coordinator has returned the persisted state. `start_offset` is -1 if the leader finds the first
-    offset, and `complete_count` is -1 if it is not known."""
+    offset, and `complete_count` is -1 if it is not known: a response of another node does not have it."""
 
     leader: ShareLeader
     state_epoch: int
