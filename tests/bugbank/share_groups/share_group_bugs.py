@@ -329,7 +329,7 @@ def leaders_may_write_unread_states(plant: Planting) -> None:
     part=PART,
     expected=("S14",),
     directed=play.an_administrator_does_not_wait_for_members,
-    no_swarm="the administrator of drawn runs is mostly refused by the swarm of whole clusters only",
+    no_swarm="the state machines of a trial have no group coordinator",
 )
 def members_do_not_matter(plant: Planting) -> None:
     original = share_groups._draft_of_empty_group

@@ -266,21 +266,21 @@ def two_members_read(seed: int) -> list[str]:
     return found_in(Plan(seed=seed, duration_ms=2_000, shape=shape, work=work))
 
 
-def _changed_offsets(amount: int) -> list[str]:
+def _changed_offsets(amount: int, duration_ms: int) -> list[str]:
     """Let two members of a share group read, and an administrator set the group's offsets to the first records."""
     shape = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
     members = (PlannedOperation(0, START_MEMBER, member) for member in (0, 1))
     work = {SHARE_GROUP: (*members, PlannedOperation(3_000, SET_SHARE_OFFSETS, 0, amount))}
-    return found_in(Plan(seed=1, duration_ms=5_000, shape=shape, work=work))
+    return found_in(Plan(seed=1, duration_ms=duration_ms, shape=shape, work=work))
 
 
 @slow
 def an_administrator_does_not_wait_for_members(seed: int) -> list[str]:
     """Change the offsets of a share group that has members."""
-    return _changed_offsets(MOMENTS.index(AT_ONCE))
+    return _changed_offsets(MOMENTS.index(AT_ONCE), 5_000)
 
 
 @slow
 def an_administrator_waits_for_a_member_that_is_cut_off(seed: int) -> list[str]:
     """Change the offsets of a share group when its last member is expired, but has a session with the leader."""
-    return _changed_offsets(MOMENTS.index(WHEN_CUT_OFF))
+    return _changed_offsets(MOMENTS.index(WHEN_CUT_OFF), DURATION_MS)
