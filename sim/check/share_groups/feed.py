@@ -320,10 +320,10 @@ class ShareFeed:
         if seen.start_offset == NO_OFFSET:
             is_committed = self.ledger.state(seen.key).begin > seen.begin_before
         else:
-            expected = ((seen.start_offset, 0), {})
+            position = (seen.start_offset, 0)
             versions = self.ledger.versions.get(seen.key, ())
             begun = (one for one in versions if one.begin > seen.begin_before)
-            is_committed = any((one.position, one.deliveries) == expected for one in begun)
+            is_committed = any(one.position == position and not one.deliveries for one in begun)
         yield OffsetChangeCompared(seen, is_committed)
 
     def _drained(self, seen: steps.ShareGroupDrained) -> Iterator[Observation]:

@@ -105,7 +105,10 @@ class OlderEpochsWriteNothing(Check):
     """Check the epochs in the committed records of share coordinators, and the epochs of confirmed writes."""
 
     id = "S7"
-    statement = "no write of an older leader epoch or state epoch than the committed one changes a share partition"
+    statement = (
+        "no write of an older leader epoch or state epoch than the committed one changes a share partition, nor one of "
+        "a leader that has read the state before it was deleted"
+    )
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {ShareStateCommitted: self._committed, WriteConfirmed: self._confirmed}
