@@ -111,7 +111,8 @@ class ShareGroupWork:
         self._nursery: trio.Nursery | None = None
         self._is_configured = trio.Event()
         self._writers = 2
-        self._is_changing = False
+        self._absent: dict[str, set[int]] = {}
+        """Group whose offsets are being changed → numbers of the members that start when that is over."""
         self._is_stopped = False
         self.offsets = ShareOffsetsWork(cluster)
 
@@ -146,7 +147,10 @@ class ShareGroupWork:
         number = operation.target % len(SHARE_MEMBERS)
         chronicle.end_operation(chronicle.begin_operation(SHARE_MEMBERS[number], operation.verb), "", None)
         member = self._members.get(number)
-        if operation.verb == START_MEMBER:
+        absent = self._absent.get(SHARE_GROUP_OF[SHARE_MEMBERS[number]])
+        if operation.verb == START_MEMBER and absent is not None:
+            absent.add(number)
+        elif operation.verb == START_MEMBER:
             self._start(number, WAYS[operation.amount % len(WAYS)])
         elif operation.verb == CUT_OFF_MEMBER:
             self._nursery.start_soon(self._cut_off, SHARE_MEMBERS[number], operation.amount)
@@ -301,8 +305,9 @@ class ShareGroupWork:
     async def _change_offsets(self, admin: Admin, operation: PlannedOperation) -> None:
         """Change the offsets of a group, or delete the group. Its members start again when that is done."""
         group, when = GROUPS[operation.target % len(GROUPS)], MOMENTS[operation.amount % len(MOMENTS)]
-        self._is_changing = True
-        left = [] if when == AT_ONCE else await self._let_leave(group, is_one_cut_off=when == WHEN_CUT_OFF)
+        if when != AT_ONCE:
+            self._absent[group] = set()
+            self._absent[group].update(await self._let_leave(group, is_one_cut_off=when == WHEN_CUT_OFF))
         until_ns = self.cluster.world.now_ns + CHANGED_MS_MAX * 1_000_000
         position = operation.amount // len(MOMENTS)
         while not self._is_stopped:
@@ -310,10 +315,8 @@ class ShareGroupWork:
             if is_over or when == AT_ONCE or self.cluster.world.now_ns >= until_ns:
                 break
             await self.cluster.world.sleep_ms(AGAIN_MS)
-        for number in left:
-            if number not in self._members or self._members[number].is_over:
-                self._start(number, WAYS[(operation.amount + number) % len(WAYS)])
-        self._is_changing = False
+        for number in sorted(self._absent.pop(group, ())):
+            self._start(number, WAYS[(operation.amount + number) % len(WAYS)])
 
     async def _let_leave(self, group: str, *, is_one_cut_off: bool) -> list[int]:
         """Let all members of a group leave, except one that is cut off. Return the numbers of those that leave."""
@@ -345,7 +348,7 @@ class ShareGroupWork:
         if self._nursery is None:
             return
         self._is_stopped = True
-        if not await self.cluster.wait_until(lambda: not (self._writers or self._is_changing), WRITTEN_MS_MAX):
+        if not await self.cluster.wait_until(lambda: not (self._writers or self._absent), WRITTEN_MS_MAX):
             self.cluster.report.fail("L7", "the producers of the share groups' records did not end")
         for member in self._members.values():
             member.way, member.holds = ACCEPTS, False
