@@ -1,7 +1,9 @@
 """ShareCoordinator: the state machine of one partition of `__share_group_state`, as its driver calls it.
 
 Invariants:
-- a write of an older leader epoch or state epoch is refused, as soon as a newer one has read or written the state;
+- a write of an older leader epoch or state epoch is refused, as soon as a newer one has read or begun the state;
+- a write of a leader that has not read the state since it was deleted and begun again is refused as well, because the
+  state epoch of the new state may be the same or lower;
 - a request is answered when the state that it read or wrote is committed.
 
 The driver calls `handle` for a request, `snapshot_cold` and `forget_topics` from time to time. Each call returns a
@@ -167,7 +169,8 @@ class ShareCoordinator:
         if isinstance(request, ReadStateRequest | WriteStateRequest):
             if known is None:
                 return ErrorCode.INVALID_REQUEST
-            if NO_EPOCH != request.leader_epoch < known.leader_epoch:
+            is_unread = isinstance(request, WriteStateRequest) and request.leader_epoch > known.leader_epoch
+            if is_unread or NO_EPOCH != request.leader_epoch < known.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
         if not isinstance(request, InitializeStateRequest | WriteStateRequest) or known is None:
             return ErrorCode.NONE
@@ -177,13 +180,13 @@ class ShareCoordinator:
     def _initialized(
         self, request: InitializeStateRequest, known: ShareSnapshot | None, now: Now
     ) -> tuple[ShareStateEntry, ...]:
-        """Return the first snapshot of a share partition, or one that replaces a state of an older epoch. A repeated
-        request without a start offset changes nothing."""
+        """Return the first snapshot of a share partition, or one that replaces a state of an older epoch. A request
+        that arrives again changes nothing, because the state may have been written since."""
         epoch, start = request.state_epoch, request.start_offset
-        if known is not None and epoch == known.state_epoch and start == NO_OFFSET:
+        if known is not None and epoch == known.state_epoch:
             return ()
         snapshot_epoch = 0 if known is None else known.snapshot_epoch + 1
-        leader_epoch = 0 if known is None else known.leader_epoch
+        leader_epoch = NO_EPOCH if known is None else known.leader_epoch
         count = NO_COUNT if start == NO_OFFSET else 0
         snapshot = ShareSnapshot(snapshot_epoch, epoch, leader_epoch, start, count, now.wall_ms, now.wall_ms)
         return (ShareStateEntry(request.key, snapshot),)

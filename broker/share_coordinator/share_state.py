@@ -56,10 +56,15 @@ def _raise_to(runs: OffsetRuns[DeliveryInfo | None], first: int, end: int, info:
 
 def updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:
     """Return the state after an update. The start offset does not move back: an update with a lower one is a write that
-    was sent twice, and came again after a later one."""
+    was sent twice, and came again after a later one, or its leader does not know that an earlier write was persisted.
+    The count of such an update is that of other offsets. From one start offset on, the count does not decrease: a
+    leader that counts less has not read all offsets without a record yet, or does not know of a persisted write."""
     start = max(snapshot.start_offset, update.start_offset)
     leader_epoch = snapshot.leader_epoch if update.leader_epoch == NO_EPOCH else update.leader_epoch
     count = update.delivery_complete_count
+    if start == snapshot.start_offset:
+        is_behind = NO_OFFSET != update.start_offset < start
+        count = snapshot.delivery_complete_count if is_behind else max(snapshot.delivery_complete_count, count)
     return snapshot._replace(
         leader_epoch=leader_epoch,
         start_offset=start,

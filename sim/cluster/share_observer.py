@@ -79,7 +79,7 @@ class ShareObserver:
         def read(reply: StateReply) -> None:
             state = reply.state
             if reply.error is ErrorCode.NONE and state is not None:
-                found = (state.state_epoch, state.start_offset, state.batches)
+                found = (state.state_epoch, state.start_offset, state.delivery_complete_count, state.batches)
                 self._add(steps.StateRead(leader, *found))
             ticket(reply)
 
@@ -220,8 +220,8 @@ class StateSpy:
 
         def spy_sent(write: StateWrite) -> StateWrite:
             sent = sent_write(write)
-            is_committed = self._is_read_committed()
-            add(steps.WriteSent(leader, sent.number, sent.start_offset, sent.batches, is_committed))
+            position = (sent.start_offset, sent.delivery_complete_count)
+            add(steps.WriteSent(leader, sent.number, *position, sent.batches, self._is_read_committed()))
             return sent
 
         def spy_stored(number: int) -> None:

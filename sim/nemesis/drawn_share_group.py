@@ -24,6 +24,9 @@ VERBS = (
     *(plan.MOVE_LEADER,) * 3,
     plan.GROW_TOPIC,
     plan.SET_GROUP_CONFIG,
+    *(plan.SET_SHARE_OFFSETS,) * 2,
+    plan.DELETE_SHARE_OFFSETS,
+    plan.DELETE_SHARE_GROUP,
 )
 """Operations to draw from. An operation that occurs n times is drawn n times as often."""
 FAULT_PERIOD_MS = 12_000

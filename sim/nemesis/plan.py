@@ -15,7 +15,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 15
+SCHEDULE_VERSION = 16
 """Version of the drawing of plans. It is increased when a seed draws another plan than before. Plans in files are not
 affected."""
 
@@ -225,7 +225,12 @@ GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG = "grow topic", "add topic", "set group 
 MIXED_ADMIN_VERBS = (GROW_TOPIC, ADD_TOPIC, SET_GROUP_CONFIG, MOVE_COORDINATOR)
 MIXED_GROUP_VERBS = (*GROUP_VERBS, CUT_OFF_MEMBER, CHANGE_SUBSCRIPTION, *MIXED_ADMIN_VERBS)
 HOLD_RECORDS, MOVE_LEADER = "hold records", "move leader"
-SHARE_ADMIN_VERBS = (MOVE_COORDINATOR, MOVE_LEADER, GROW_TOPIC, SET_GROUP_CONFIG)
+SET_SHARE_OFFSETS, DELETE_SHARE_OFFSETS, DELETE_SHARE_GROUP = SHARE_OFFSET_VERBS = (
+    "set share group offsets",
+    "delete share group offsets",
+    "delete share group",
+)
+SHARE_ADMIN_VERBS = (MOVE_COORDINATOR, MOVE_LEADER, GROW_TOPIC, SET_GROUP_CONFIG, *SHARE_OFFSET_VERBS)
 SHARE_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CUT_OFF_MEMBER, HOLD_RECORDS, *SHARE_ADMIN_VERBS)
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -380,6 +385,8 @@ class PlannedOperation:
     - the share groups': member `target`; `amount` selects how a started member acknowledges
     - hold records: acknowledge the next records only after their locks have expired
     - move leader: let another broker lead a partition of the share groups' topic
+    - set or delete share group offsets, delete share group: share group `target`; `amount` selects whether its members
+      leave before, and the new start offset
     - the transactor's (transactional producers): producer `target`; `amount` selects the number of records and their
       partitions
     - replace producer: start another with the same transactional id, while this one continues

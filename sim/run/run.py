@@ -397,6 +397,7 @@ class ClusterRun:
             "dealt with by a group": self.consumers.processed,
             "dealt with by the mixed group": self.mixed.processed,
             "accepted by share groups": self.shared.accepted,
+            "offsets of share groups changed": self.shared.offsets.done,
             "transactions committed": self.transactions.recorder.committed,
             "transactions aborted": self.transactions.recorder.aborted,
             "pipelined batches": self.transactions.recorder.pipelined,

@@ -2,8 +2,9 @@
 
 The members use pykraft's share consumer. They accept, release and reject records, renew locks, and hold records for
 longer than their lock. They start, leave, are killed and are cut off from all nodes. Meanwhile partitions of the topic
-and of the share coordinators get other leaders. One producer writes plain records, and another one transactions, some
-of which it aborts. One of the groups reads only committed records.
+and of the share coordinators get other leaders. Now and then all members of a group leave, or are cut off, and an
+administrator sets or deletes its offsets, or deletes the group. One producer writes plain records, and another one
+transactions, some of which it aborts. One of the groups reads only committed records.
 
 The checks of `kraft.sim.check.share_groups` observe the leaders of the share partitions, what the share coordinators
 commit, and what clients confirm. At the end, when all writes have ended, the members accept whatever they get. Then
@@ -51,12 +52,14 @@ from kraft.sim.nemesis.plan import (
     SHARE_GROUP_COMMITTED,
     SHARE_GROUP_OF,
     SHARE_MEMBERS,
+    SHARE_OFFSET_VERBS,
     SHARE_PRODUCER,
     START_MEMBER,
     PlannedOperation,
 )
 from kraft.sim.workload.planned_requests import make_requests
 from kraft.sim.workload.share_member import ACCEPTS, LOCK_MS, WAYS, ShareMemberApplication
+from kraft.sim.workload.share_offsets import ShareOffsetsWork
 
 TOPIC = "shared"
 TOPICS: Mapping[str, int] = MappingProxyType({TOPIC: 2})
@@ -86,6 +89,12 @@ WRITE_PAUSE_MS, BURST_MAX = 1_600, 12
 TRANSACTION_PAUSE_MS, ABORT_ONE_IN = 3_000, 2
 AGAIN_MS = 300
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
+AT_ONCE, WHEN_LEFT, WHEN_CUT_OFF = "at once", "when all members have left", "when one member is cut off"
+MOMENTS = (AT_ONCE, WHEN_LEFT, WHEN_LEFT, WHEN_CUT_OFF)
+"""When the offsets of a group are changed. The amount of the operation selects one."""
+LEFT_MS_MAX, CHANGED_MS_MAX, CUT_OFF_MS = 3_000, 10_000, 8_000
+"""Maximum time in ms for members to leave and for a change of offsets, and the time for which a member is cut off. The
+change waits for the sessions of members that were killed or cut off."""
 WRITTEN_MS_MAX, END_MS_MAX = 40_000, 10_000
 REST_MS_MAX = 90_000
 """Maximum time in ms from the end of all writes until both groups have processed all records. It covers the sessions of
@@ -102,7 +111,10 @@ class ShareGroupWork:
         self._nursery: trio.Nursery | None = None
         self._is_configured = trio.Event()
         self._writers = 2
+        self._absent: dict[str, set[int]] = {}
+        """Group whose offsets are being changed → numbers of the members that start when that is over."""
         self._is_stopped = False
+        self.offsets = ShareOffsetsWork(cluster)
 
     @property
     def accepted(self) -> int:
@@ -135,7 +147,10 @@ class ShareGroupWork:
         number = operation.target % len(SHARE_MEMBERS)
         chronicle.end_operation(chronicle.begin_operation(SHARE_MEMBERS[number], operation.verb), "", None)
         member = self._members.get(number)
-        if operation.verb == START_MEMBER:
+        absent = self._absent.get(SHARE_GROUP_OF[SHARE_MEMBERS[number]])
+        if operation.verb == START_MEMBER and absent is not None:
+            absent.add(number)
+        elif operation.verb == START_MEMBER:
             self._start(number, WAYS[operation.amount % len(WAYS)])
         elif operation.verb == CUT_OFF_MEMBER:
             self._nursery.start_soon(self._cut_off, SHARE_MEMBERS[number], operation.amount)
@@ -287,12 +302,41 @@ class ShareGroupWork:
             await admin.partitions.reassign({place: (*replicas[1:], replicas[0])})
             await admin.partitions.elect_leaders(ElectionType.PREFERRED, [place])
 
+    async def _change_offsets(self, admin: Admin, operation: PlannedOperation) -> None:
+        """Change the offsets of a group, or delete the group. Its members start again when that is done."""
+        group, when = GROUPS[operation.target % len(GROUPS)], MOMENTS[operation.amount % len(MOMENTS)]
+        if when != AT_ONCE:
+            self._absent[group] = set()
+            self._absent[group].update(await self._let_leave(group, is_one_cut_off=when == WHEN_CUT_OFF))
+        until_ns = self.cluster.world.now_ns + CHANGED_MS_MAX * 1_000_000
+        position = operation.amount // len(MOMENTS)
+        while not self._is_stopped:
+            is_over = await self.offsets.change(admin, operation.verb, group, self._topic, position)
+            if is_over or when == AT_ONCE or self.cluster.world.now_ns >= until_ns:
+                break
+            await self.cluster.world.sleep_ms(AGAIN_MS)
+        for number in sorted(self._absent.pop(group, ())):
+            self._start(number, WAYS[(operation.amount + number) % len(WAYS)])
+
+    async def _let_leave(self, group: str, *, is_one_cut_off: bool) -> list[int]:
+        """Let all members of a group leave, except one that is cut off. Return the numbers of those that leave."""
+        assert self._nursery is not None
+        numbers = [number for number, member in sorted(self._members.items()) if self._works(member, group)]
+        if is_one_cut_off and numbers:
+            self._nursery.start_soon(self._cut_off, SHARE_MEMBERS[numbers.pop(0)], CUT_OFF_MS)
+        leaving = [self._members[number] for number in numbers]
+        for member in leaving:
+            member.is_ending = True
+        await self.cluster.wait_until(lambda: all(member.is_over for member in leaving), LEFT_MS_MAX)
+        return numbers
+
     _REQUESTS: Mapping[str, Any] = MappingProxyType(
         {
             SET_GROUP_CONFIG: _set_group_config,
             GROW_TOPIC: _grow_topic,
             MOVE_COORDINATOR: _move_coordinator,
             MOVE_LEADER: _move_leader,
+            **dict.fromkeys(SHARE_OFFSET_VERBS, _change_offsets),
         }
     )
 
@@ -304,7 +348,7 @@ class ShareGroupWork:
         if self._nursery is None:
             return
         self._is_stopped = True
-        if not await self.cluster.wait_until(lambda: not self._writers, WRITTEN_MS_MAX):
+        if not await self.cluster.wait_until(lambda: not (self._writers or self._absent), WRITTEN_MS_MAX):
             self.cluster.report.fail("L7", "the producers of the share groups' records did not end")
         for member in self._members.values():
             member.way, member.holds = ACCEPTS, False

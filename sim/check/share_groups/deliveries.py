@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.share_groups.feed import AcceptCompared, DrainCompared, RecordDelivered
+from kraft.sim.check.share_groups.events import AcceptCompared, DrainCompared, RecordDelivered
 from kraft.sim.check.share_groups.steps import SessionClosed, SessionContinued, SessionOpened, ShareLeader
 
 FINAL_EPOCH = -1

@@ -6,15 +6,28 @@ A record of the share coordinators is committed when a high watermark of any rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.broker.share_coordinator.records import NO_OFFSET, ShareKey
+from kraft.broker.share_coordinator.records import NO_COUNT, NO_OFFSET, ShareKey
+from kraft.broker.share_partition.states import AcknowledgeType, RecordState
 from kraft.sim.check.observations import BatchWritten, Observation, PartitionSeen, TopicPartition
 from kraft.sim.check.partitions import PartitionLedgers
 from kraft.sim.check.shadow import ShadowLog, Shadows
 from kraft.sim.check.share_groups import steps
+from kraft.sim.check.share_groups.events import (
+    AcceptCompared,
+    AnswerCompared,
+    DrainCompared,
+    OffsetChangeCompared,
+    PositionCompared,
+    RecordDelivered,
+    ShareStateCommitted,
+    StateCompared,
+    WriteCompared,
+    WriteConfirmed,
+)
 from kraft.sim.check.share_groups.leaders import Holding, LedRecords
 from kraft.sim.check.share_groups.ledger import RecordedDelivery, RecordedShare, ShareLedger, deliveries_in
 from kraft.sim.check.share_groups.steps import ShareLeader
@@ -22,115 +35,15 @@ from kraft.sim.check.share_groups.steps import ShareLeader
 OPEN = "its transaction is open"
 
 
-@dataclass(frozen=True, slots=True)
-class ShareStateCommitted:
-    """Event: a record of a share coordinator was committed. `before` and `after` are the states of its share
-    partition."""
-
-    key: ShareKey
-    value: Any
-    before: RecordedShare
-    after: RecordedShare
-
-
-@dataclass(frozen=True, slots=True)
-class StateCompared:
-    """Event: a leader has read the persisted state. `is_committed`: the share partition was in that state at some time
-    since the leader began to read. For a leader that has been replaced and does not know it yet, at any time: the share
-    coordinator that it asks may have been replaced as well."""
-
-    leader: ShareLeader
-    start_offset: int
-    deliveries: Mapping[int, RecordedDelivery]
-    is_committed: bool
-    committed: RecordedShare
-
-
-@dataclass(frozen=True, slots=True)
-class RecordDelivered:
-    """Event: a leader gives one record to a member.
-
-    `held_by` is the member that held the record until then, "" if none did. `count_before` is the number of its
-    deliveries before. `deliveries_max` is the highest limit of deliveries so far: a record stays available that was
-    released before an administrator lowered the limit, in Kafka too. `complete` describes why the record must not be
-    delivered any more, and `hidden` why the group may not read it; "" if it may. `is_accepted`: a client was told that
-    its acknowledgement of the record is stored."""
-
-    leader: ShareLeader
-    member: str
-    offset: int
-    delivery_count: int
-    count_before: int
-    deliveries_max: int
-    held_by: str
-    complete: str
-    hidden: str
-    is_accepted: bool
-    is_transactional: bool
-
-
-@dataclass(frozen=True, slots=True)
-class WriteCompared:
-    """Event: a leader sends a change of the state. `sent` are the deliveries in it, and `due` those that members, locks
-    and sessions have caused. `unfinished` are offsets below the new start offset whose records are not finished.
-    `start_before` is the start offset of the leader's last write that was confirmed."""
-
-    leader: ShareLeader
-    write: int
-    start_before: int
-    start_offset: int
-    sent: Mapping[int, RecordedDelivery]
-    due: Mapping[int, RecordedDelivery]
-    unfinished: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteConfirmed:
-    """Event: a share coordinator has confirmed a change. `newer` describes the newer epoch that was committed before
-    the leader sent the change; "" if there was none."""
-
-    leader: ShareLeader
-    write: int
-    newer: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerCompared:
-    """Event: a leader answers acknowledgements without an error. `missing` are the deliveries that they cause and that
-    are not committed."""
-
-    leader: ShareLeader
-    member: str
-    due: int
-    missing: Mapping[int, RecordedDelivery]
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptCompared:
-    """Event: a client was told that its acknowledgements are stored. `missing` are the offsets of those that are
-    not."""
-
-    confirmed: steps.AcceptConfirmed
-    missing: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DrainCompared:
-    """Event: a group has had time to process everything. `left` are the offsets of the records that are not
-    complete."""
-
-    drained: steps.ShareGroupDrained
-    start_offset: int
-    left: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class _Led:
     """A leader, from the begin of reading the state. `version` is the number of versions of the state at that time,
-    `newer` the newer epoch that was committed before the leader's last write, `sent_start` the start offset of that
-    write, and `ended` the last write that has ended, with its deliveries."""
+    `begin` the number of the begin of the state that it has read, `newer` the newer epoch that was committed before the
+    leader's last write, `sent_start` the start offset of that write, and `ended` the last write that has ended, with
+    its deliveries."""
 
     version: int
+    begin: int = 0
     records: LedRecords | None = None
     read: steps.StateRead | None = None
     newer: str = ""
@@ -156,6 +69,18 @@ class ShareFeed:
         self._limits: dict[ShareKey, int] = {}
         """Share partition → highest limit of deliveries so far."""
         self._accepted: dict[ShareKey, set[int]] = {}
+        self._answered_accepts: dict[ShareKey, set[int]] = {}
+        """Share partition → offsets whose acceptance a leader has answered, and no client has confirmed yet."""
+        self._late: dict[ShareKey, set[int]] = {}
+        """Share partition → those of them that were answered before the state began again. A client may confirm each of
+        them once although the new state does not have it."""
+        self._positions: dict[tuple[ShareKey, int], list[tuple[int, int]]] = {}
+        """(share partition, begin of its state) → the positions that leaders have sent, from the one on that was
+        committed last."""
+        self._moved: dict[TopicPartition, list[tuple[ShareKey, RecordedShare, RecordedShare]]] = {}
+        """Partition of the topic of share states → changes of positions that were committed last, with the states
+        before and after. A commit may be observed before the steps of the same pass, so it is judged at the next
+        one."""
         self._steps: dict[type, Callable[[Any], Iterator[Observation]]] = {
             steps.StateRequested: self._requested,
             steps.StateRead: self._read,
@@ -170,6 +95,7 @@ class ShareFeed:
             steps.AcknowledgementAnswered: self._answered,
             steps.LeaderClosed: self._closed,
             steps.AcceptConfirmed: self._confirmed,
+            steps.OffsetsChanged: self._changed,
             steps.ShareGroupDrained: self._drained,
         }
 
@@ -192,10 +118,31 @@ class ShareFeed:
         if begin is None or seen.high_watermark <= begin or self._partitions.is_void(log):
             return
         self._upto[log] = seen.high_watermark
+        yield from self._judge_moved(log)
         for batch in self._shadows.log(seen.node, log).between(begin, seen.high_watermark):
             for key, value in batch.share_entries:
                 before = self.ledger.state(key)
-                yield ShareStateCommitted(key, value, before, self.ledger.add(key, value))
+                after = self.ledger.add(key, value)
+                yield ShareStateCommitted(key, value, before, after)
+                if after.begin != before.begin:
+                    self._begin_again(key)
+                elif after.position != before.position:
+                    self._moved.setdefault(log, []).append((key, before, after))
+
+    def _judge_moved(self, log: TopicPartition) -> Iterator[Observation]:
+        """Compare changes of positions with what leaders have sent."""
+        for key, before, after in self._moved.pop(log, ()):
+            sent = self._positions.get((key, after.begin), [])
+            is_sent = after.position in sent
+            yield PositionCompared(key, before, after, is_sent)
+            if is_sent:
+                del sent[: sent.index(after.position)]
+
+    def _begin_again(self, key: ShareKey) -> None:
+        """Forget what leaders and clients have done before the state of this share partition began."""
+        self._started.pop(key, None)
+        self._accepted.pop(key, None)
+        self._late.setdefault(key, set()).update(self._answered_accepts.pop(key, ()))
 
     # a leader reads the state
 
@@ -214,16 +161,22 @@ class ShareFeed:
         first = 0 if committed.leader_epoch > leader.leader_epoch else max(led.version - 1, 0)
         versions = self.ledger.versions.get(leader.key, [])[first:]
         found = (seen.state_epoch, seen.start_offset, deliveries)
-        is_committed = any((one.state_epoch, one.start_offset, one.deliveries) == found for one in versions)
-        yield StateCompared(leader, seen.start_offset, deliveries, is_committed, committed)
+        same = [
+            one
+            for one in versions
+            if (one.state_epoch, one.start_offset, one.deliveries) == found
+            and seen.complete_count in (NO_COUNT, one.complete_count)
+        ]
+        led.begin = same[-1].begin if same else committed.begin
+        yield StateCompared(leader, seen.start_offset, seen.complete_count, deliveries, bool(same), committed)
 
     def _begun(self, seen: steps.LeaderBegun) -> Iterator[Observation]:
         led = self._leaders[seen.leader]
         assert led.read is not None
         start = seen.start_offset if led.read.start_offset == NO_OFFSET else led.read.start_offset
-        led.records = LedRecords(led.read.state_epoch, start)
+        led.records = LedRecords(led.begin, start)
         led.records.take_state(deliveries_in(led.read.batches))
-        self._note_start(seen.leader.key, start)
+        self._note_start(seen.leader, start)
         yield from ()
 
     def _closed(self, seen: steps.LeaderClosed) -> Iterator[Observation]:
@@ -257,7 +210,16 @@ class ShareFeed:
 
     def _acknowledged(self, seen: steps.RecordsAcknowledged) -> Iterator[Observation]:
         self._limit(seen.leader.key, seen.deliveries_max)
-        self._records(seen.leader).acknowledge(seen.items, seen.write, seen.lock_until_ms, seen.deliveries_max)
+        records = self._records(seen.leader)
+        ignored = (
+            offset
+            for item in seen.items
+            if item.type is AcknowledgeType.ACCEPT
+            for offset in range(item.first, item.end)
+            if offset not in records.held
+        )
+        self._note_answered(seen.leader, ignored)
+        records.acknowledge(seen.items, seen.write, seen.lock_until_ms, seen.deliveries_max)
         yield from ()
 
     def _released(self, seen: steps.MemberReleased) -> Iterator[Observation]:
@@ -267,12 +229,12 @@ class ShareFeed:
     def _expired(self, seen: steps.LocksExpired) -> Iterator[Observation]:
         self._limit(seen.leader.key, seen.deliveries_max)
         self._records(seen.leader).expire(seen.now_ms, seen.deliveries_max, seen.write)
-        self._note_start(seen.leader.key, seen.start_offset)
+        self._note_start(seen.leader, seen.start_offset)
         yield from ()
 
     def _log_started(self, seen: steps.LogStartSeen) -> Iterator[Observation]:
         self._records(seen.leader).drop_below(seen.log_start_offset)
-        self._note_start(seen.leader.key, seen.log_start_offset)
+        self._note_start(seen.leader, seen.log_start_offset)
         yield from ()
 
     # a leader persists changes
@@ -289,11 +251,30 @@ class ShareFeed:
             for offset in records.unfinished_below(seen.start_offset, seen.write)
             if _visibility(log, offset, is_read_committed=seen.is_read_committed)[1] in ("", OPEN)
         ]
-        self._note_start(leader.key, min((seen.start_offset, *records.completed_by(seen.write))))
+        self._note_start(leader, min((seen.start_offset, *records.completed_by(seen.write))))
         led.sent_start = seen.start_offset
         led.newer = self._newer_epoch(leader, records)
-        before = records.start_offset
-        yield WriteCompared(leader, seen.write, before, seen.start_offset, sent, due, tuple(unfinished))
+        self._positions.setdefault((leader.key, records.begin), []).append((seen.start_offset, seen.complete_count))
+        before, counts = (records.start_offset, seen.start_offset, seen.complete_count), self._counts_due(seen)
+        yield WriteCompared(leader, seen.write, *before, counts, sent, due, tuple(unfinished))
+
+    def _counts_due(self, seen: steps.WriteSent) -> tuple[int, int]:
+        """Return the least and the greatest number of complete records that a leader may send. A leader reads the log
+        in order, so it counts each offset without a readable record that is below a record which it has delivered."""
+        records, log = self._records(seen.leader), self._shadows.log(seen.leader.node, seen.leader.log)
+
+        def gaps(first: int, end: int) -> int:
+            """Return the number of offsets without a readable record."""
+            return sum(
+                _visibility(log, offset, is_read_committed=seen.is_read_committed)[1] not in ("", OPEN)
+                for offset in range(first, end)
+                if not records.is_known(offset)
+            )
+
+        least = records.complete_from(seen.start_offset, seen.write) + gaps(seen.start_offset, records.delivered_end)
+        if seen.complete_count <= least:
+            return least, least
+        return least, least + gaps(max(seen.start_offset, records.delivered_end), log.end_offset)
 
     def _ended(self, seen: steps.WriteEnded) -> Iterator[Observation]:
         led, records = self._leaders[seen.leader], self._records(seen.leader)
@@ -301,17 +282,24 @@ class ShareFeed:
         if seen.is_stored:
             yield WriteConfirmed(seen.leader, seen.write, led.newer)
             records.start_offset = max(records.start_offset, led.sent_start)
-            self._note_start(seen.leader.key, led.sent_start)
+            self._note_start(seen.leader, led.sent_start)
         records.end_write(seen.write, is_stored=seen.is_stored)
 
     def _answered(self, seen: steps.AcknowledgementAnswered) -> Iterator[Observation]:
         led, records = self._leaders[seen.leader], self._records(seen.leader)
-        state = self.ledger.state(seen.leader.key)
+        state = self.ledger.last_of(seen.leader.key, records.begin)
         is_ended = led.ended is not None and led.ended[0] == seen.write
         due = led.ended[1] if led.ended is not None and is_ended else records.changes.get(seen.write, {})
         missing = {offset: delivery for offset, delivery in due.items() if not state.has(offset, delivery)}
-        if seen.write != steps.NO_WRITE and state.state_epoch <= records.state_epoch:
+        self._note_answered(seen.leader, (offset for offset, one in due.items() if one[1] == RecordState.ACKNOWLEDGED))
+        if seen.write != steps.NO_WRITE:
             yield AnswerCompared(seen.leader, seen.member, len(due), missing)
+
+    def _note_answered(self, leader: ShareLeader, offsets: Iterable[int]) -> None:
+        """Note accepted records that a client will confirm. A leader that does not know yet that the state has begun
+        again answers too late for the new state."""
+        is_late = self._records(leader).begin < self.ledger.state(leader.key).begin
+        (self._late if is_late else self._answered_accepts).setdefault(leader.key, set()).update(offsets)
 
     # clients
 
@@ -321,11 +309,26 @@ class ShareFeed:
             yield AcceptCompared(seen, seen.offsets)
             return
         state, started = self.ledger.state(key), self._started.get(key, 0)
-        missing = tuple(offset for offset in seen.offsets if offset >= started and not state.is_complete(offset))
+        absent = {offset for offset in seen.offsets if offset >= started and not state.is_complete(offset)}
+        missing = tuple(sorted(absent - self._late.get(key, set())))
+        self._late.get(key, set()).difference_update(seen.offsets)
+        self._answered_accepts.get(key, set()).difference_update(seen.offsets)
         self._accepted.setdefault(key, set()).update(offset for offset in seen.offsets if state.is_complete(offset))
         yield AcceptCompared(seen, missing)
 
+    def _changed(self, seen: steps.OffsetsChanged) -> Iterator[Observation]:
+        if seen.start_offset == NO_OFFSET:
+            is_committed = self.ledger.state(seen.key).begin > seen.begin_before
+        else:
+            position = (seen.start_offset, 0)
+            versions = self.ledger.versions.get(seen.key, ())
+            begun = (one for one in versions if one.begin > seen.begin_before)
+            is_committed = any(one.position == position and not one.deliveries for one in begun)
+        yield OffsetChangeCompared(seen, is_committed)
+
     def _drained(self, seen: steps.ShareGroupDrained) -> Iterator[Observation]:
+        for log in list(self._moved):
+            yield from self._judge_moved(log)
         yield DrainCompared(seen, self.ledger.state(seen.key).start_offset, tuple(self.left_of(seen)))
 
     # facts
@@ -349,15 +352,17 @@ class ShareFeed:
         limit = self._limits[key] = max(self._limits.get(key, 0), deliveries_max)
         return limit
 
-    def _note_start(self, key: ShareKey, start_offset: int) -> None:
-        self._started[key] = max(self._started.get(key, 0), start_offset)
+    def _note_start(self, leader: ShareLeader, start_offset: int) -> None:
+        """Note a start offset of a leader whose state has not begun again."""
+        if self._leaders[leader].begin == self.ledger.state(leader.key).begin:
+            self._started[leader.key] = max(self._started.get(leader.key, 0), start_offset)
 
     def _newer_epoch(self, leader: ShareLeader, records: LedRecords) -> str:
         """Return the epoch of the committed state that is newer than the leader's; "" if there is none."""
         state = self.ledger.state(leader.key)
         if state.leader_epoch > leader.leader_epoch:
             return f"leader epoch {state.leader_epoch}"
-        return f"state epoch {state.state_epoch}" if state.state_epoch > records.state_epoch else ""
+        return f"begin {state.begin}, state epoch {state.state_epoch}" if state.begin > records.begin else ""
 
     def _is_superseded(self, leader: ShareLeader, records: LedRecords) -> bool:
         """Return whether there is a newer leader or a newer state. An older leader that does not know it yet may

@@ -26,9 +26,10 @@ class Holding:
 
 @dataclass(slots=True)
 class LedRecords:
-    """The records of one share partition at one leader."""
+    """The records of one share partition at one leader. `begin` is the number of the begin of the state that the leader
+    has read."""
 
-    state_epoch: int
+    begin: int
     start_offset: int
     """Offset below which all records are known to be finished."""
     counts: dict[int, int] = field(default_factory=dict)
@@ -44,6 +45,8 @@ class LedRecords:
     """Number of a write that was not confirmed → its deliveries, which are in effect at the leader nevertheless. It
     writes them again, also together with those of other such writes."""
     log_start_offset: int = 0
+    delivered_end: int = 0
+    """Offset after the last record that the leader has delivered."""
     _in_effect: set[int] = field(default_factory=set)
 
     def take_state(self, deliveries: dict[int, RecordedDelivery]) -> None:
@@ -57,6 +60,7 @@ class LedRecords:
     def give(self, offset: int, holding: Holding) -> None:
         self.counts.pop(offset, None)
         self.held[offset] = holding
+        self.delivered_end = max(self.delivered_end, offset + 1)
 
     def acknowledge(
         self, items: Iterable[AcknowledgedRange], write: int, lock_until_ms: int, deliveries_max: int
@@ -129,6 +133,14 @@ class LedRecords:
         for offset, (_, state) in self.changes.get(write, {}).items():
             if state in COMPLETE and offset not in self.finished:
                 yield offset
+
+    def complete_from(self, start_offset: int, write: int) -> int:
+        """Return how many records from `start_offset` on are complete when this write is persisted."""
+        return sum(offset >= start_offset for offset in (*self.finished, *self.completed_by(write)))
+
+    def is_known(self, offset: int) -> bool:
+        """Return whether the leader has delivered this record, or has found it in the persisted state."""
+        return offset in self.held or offset in self.counts or offset in self.finished
 
     def due_again(
         self, write: int, start_offset: int, sent: Mapping[int, RecordedDelivery]

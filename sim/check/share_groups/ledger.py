@@ -1,7 +1,12 @@
 """The states of share partitions as a sequence of records of `__share_group_state` has them.
 
 The model is independent of the share coordinator's: it keeps the delivery of each offset by itself. Of two deliveries
-of an offset, the one with the higher count holds, and of equal counts the one with the higher state.
+of an offset, the one with the higher count holds, and of equal counts the one with the higher state. From one start
+offset on, the highest number of complete records holds.
+
+A state *begins* with its first snapshot, with one of another state epoch, because an administrator has set the start
+offset, and when it is deleted. What leaders and members have done before does not matter to the state then. A state
+that is begun after a deletion may have a lower state epoch than the one before, so each begin has a number.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kraft.broker.share_coordinator.records import NO_EPOCH, NO_OFFSET, ShareKey, ShareSnapshot
+from kraft.broker.share_coordinator.records import NO_COUNT, NO_EPOCH, NO_OFFSET, ShareKey, ShareSnapshot
 from kraft.broker.share_partition.states import RecordState, StateBatch
 
 RecordedDelivery = tuple[int, int]
@@ -28,12 +33,21 @@ def deliveries_in(batches: Iterable[StateBatch]) -> dict[int, RecordedDelivery]:
 
 
 class RecordedShare(NamedTuple):
-    """The state of one share partition. `start_offset` is -1 until a leader has found the first offset."""
+    """The state of one share partition. `start_offset` is -1 until a leader has found the first offset.
+    `complete_count` is the persisted number of complete records from there on, -1 if it is not known. `begin` is the
+    number of the state's begin, and 0 for a share partition that never had one."""
 
     state_epoch: int = NO_EPOCH
     leader_epoch: int = NO_EPOCH
     start_offset: int = NO_OFFSET
     deliveries: dict[int, RecordedDelivery] = {}  # noqa: RUF012 - never changed; each state has a new one
+    complete_count: int = NO_COUNT
+    begin: int = 0
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The start offset, and the number of complete records from there on."""
+        return self.start_offset, self.complete_count
 
     def is_complete(self, offset: int) -> bool:
         """Return whether the record at this offset must not be delivered any more."""
@@ -58,21 +72,31 @@ class ShareLedger:
         """Apply one record; return the state after it."""
         known = self.state(key)
         if value is None:
-            self.states.pop(key, None)
-            return NOTHING_RECORDED
+            state = self.states[key] = RecordedShare(begin=known.begin + 1)
+            return state
+        count, begin = value.delivery_complete_count, known.begin
         if isinstance(value, ShareSnapshot):
             epochs, start, changed = (value.state_epoch, value.leader_epoch), value.start_offset, {}
+            begin += value.state_epoch != known.state_epoch
         else:
             leader_epoch = known.leader_epoch if value.leader_epoch == NO_EPOCH else value.leader_epoch
             epochs, start = (known.state_epoch, leader_epoch), max(known.start_offset, value.start_offset)
+            if count == NO_COUNT or NO_OFFSET != value.start_offset < start:
+                count = known.complete_count
+            elif start == known.start_offset:
+                count = max(count, known.complete_count)
             changed = dict(known.deliveries)
         for offset, delivery in deliveries_in(value.batches).items():
             changed[offset] = max(delivery, changed.get(offset, delivery))
         kept = {offset: delivery for offset, delivery in changed.items() if offset >= start}
-        state = self.states[key] = RecordedShare(*epochs, start, kept)
+        state = self.states[key] = RecordedShare(*epochs, start, kept, count, begin)
         self.versions.setdefault(key, []).append(state)
         return state
 
     def state(self, key: ShareKey) -> RecordedShare:
         """Return the state of a share partition, which is empty if there is none."""
         return self.states.get(key, NOTHING_RECORDED)
+
+    def last_of(self, key: ShareKey, begin: int) -> RecordedShare:
+        """Return the last state of a share partition before it began again after this begin."""
+        return next((one for one in reversed(self.versions.get(key, ())) if one.begin == begin), NOTHING_RECORDED)

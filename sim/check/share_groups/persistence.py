@@ -1,5 +1,5 @@
-"""Checks of the persisted states of share partitions (S4 to S8): what leaders send, what share coordinators commit and
-confirm, and with which state a leader begins."""
+"""Checks of the persisted states of share partitions (S4 to S8, S13, S14): what leaders send, what share coordinators
+commit and confirm, with which state a leader begins, and what administrators change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from kraft.broker.share_coordinator.records import NO_EPOCH, ShareSnapshot
 from kraft.sim.check.base import Check
 from kraft.sim.check.share_groups import deliveries
 from kraft.sim.check.share_groups.deliveries import SHOWN_MAX, facts_of
-from kraft.sim.check.share_groups.feed import (
+from kraft.sim.check.share_groups.events import (
     AnswerCompared,
+    OffsetChangeCompared,
+    PositionCompared,
     ShareStateCommitted,
     StateCompared,
     WriteCompared,
@@ -34,7 +36,7 @@ class SharesNeverGoBack(Check):
 
     def _committed(self, seen: ShareStateCommitted) -> None:
         value, before, after = seen.value, seen.before, seen.after
-        if not isinstance(value, ShareSnapshot) or value.state_epoch != before.state_epoch:
+        if not isinstance(value, ShareSnapshot) or after.begin != before.begin:
             return
         self.count()
         facts = {"group": seen.key.group, "topic_id": seen.key.topic_id, "partition": seen.key.partition}
@@ -103,7 +105,10 @@ class OlderEpochsWriteNothing(Check):
     """Check the epochs in the committed records of share coordinators, and the epochs of confirmed writes."""
 
     id = "S7"
-    statement = "no write of an older leader epoch or state epoch than the committed one changes a share partition"
+    statement = (
+        "no write of an older leader epoch or state epoch than the committed one changes a share partition, nor one of "
+        "a leader that has read the state before it was deleted"
+    )
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {ShareStateCommitted: self._committed, WriteConfirmed: self._confirmed}
@@ -153,8 +158,61 @@ class LeadersBeginWithCommittedState(Check):
             "a leader reads a state that was never committed",
             **facts_of(seen.leader),
             start=(seen.committed.start_offset, seen.start_offset),
+            complete_count=(seen.committed.complete_count, seen.complete_count),
             differing=differing[:SHOWN_MAX],
         )
+
+
+class CompleteRecordsAreCounted(Check):
+    """Check the number in each write of a leader against a model of single records, and that in each committed state
+    against the writes of the leaders since the state began. The lag of a group depends on it (KIP-1226)."""
+
+    id = "S13"
+    statement = (
+        "the persisted number of complete records counts the acknowledged and archived ones, and the offsets without a "
+        "readable record, from the persisted start offset on"
+    )
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {WriteCompared: self._sent, PositionCompared: self._committed}
+
+    def _sent(self, seen: WriteCompared) -> None:
+        self.count()
+        least, greatest = seen.counts_due
+        if not least <= seen.complete_count <= greatest:
+            facts = {"start_offset": seen.start_offset, "sent": seen.complete_count, "least": least}
+            text = "a leader sends a wrong number of complete records"
+            self.fail(text, **facts_of(seen.leader), **facts, greatest=greatest)
+
+    def _committed(self, seen: PositionCompared) -> None:
+        if not seen.is_sent:
+            facts = {"group": seen.key.group, "topic_id": seen.key.topic_id, "partition": seen.key.partition}
+            before, after = seen.before.position, seen.after.position
+            text = "a start offset and a number of complete records are committed that no leader of this state has sent"
+            self.fail(text, **facts, before=before, now=after)
+
+
+class OffsetsChangeAsConfirmed(Check):
+    """Check what an administrator was told about a share group whose offsets were set or deleted, or that was
+    deleted."""
+
+    id = "S14"
+    statement = (
+        "an administrator changes the offsets of a share group only while the group has no members, and a confirmed "
+        "change is committed: the state begins again at the new offset, without any deliveries"
+    )
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {OffsetChangeCompared: self._changed}
+
+    def _changed(self, seen: OffsetChangeCompared) -> None:
+        self.count()
+        one = seen.changed
+        facts = {"group": one.key.group, "topic_id": one.key.topic_id, "partition": one.key.partition}
+        if one.members:
+            self.fail("the offsets of a share group change while it has members", **facts, members=one.members)
+        if not seen.is_committed:
+            self.fail("a change of offsets is confirmed and not committed", **facts, start_offset=one.start_offset)
 
 
 def share_checks() -> tuple[Check, ...]:
@@ -172,4 +230,6 @@ def share_checks() -> tuple[Check, ...]:
         deliveries.DrainedGroupsHaveEverything(),
         deliveries.ConfirmedAcceptsAreKept(),
         deliveries.SessionEpochsFollow(),
+        CompleteRecordsAreCounted(),
+        OffsetsChangeAsConfirmed(),
     )

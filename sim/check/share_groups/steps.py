@@ -46,11 +46,12 @@ class StateRequested:
 @dataclass(frozen=True, slots=True)
 class StateRead:
     """The share coordinator has returned the persisted state. `start_offset` is -1 if the leader finds the first
-    offset."""
+    offset, and `complete_count` is -1 if it is not known: a response of another node does not have it."""
 
     leader: ShareLeader
     state_epoch: int
     start_offset: int
+    complete_count: int
     batches: tuple[StateBatch, ...]
 
 
@@ -119,11 +120,13 @@ class LogStartSeen:
 
 @dataclass(frozen=True, slots=True)
 class WriteSent:
-    """A leader sends a change of the state to the share coordinator."""
+    """A leader sends a change of the state to the share coordinator. `complete_count` is the number of complete records
+    from the start offset on."""
 
     leader: ShareLeader
     write: int
     start_offset: int
+    complete_count: int
     batches: tuple[StateBatch, ...]
     is_read_committed: bool
 
@@ -193,6 +196,18 @@ class AcceptConfirmed:
     group: str
     log: TopicPartition
     offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsChanged:
+    """An administrator was told that a share partition now begins at this offset; -1: that its state was deleted.
+    `begin_before` is the number of the begin of the state before the request, and `members` are those that were in the
+    group all the time from before the request until after the response."""
+
+    key: ShareKey
+    start_offset: int
+    begin_before: int
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

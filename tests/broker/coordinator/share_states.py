@@ -102,7 +102,8 @@ class ShareStates:
     async def read(self, leader_epoch: int = 0) -> Any:
         return await self.ask(ApiKey.READ_SHARE_GROUP_STATE, 0, leader_epoch=leader_epoch)
 
-    async def write(self, start_offset: int, *batches: tuple[int, int, int, int], leader_epoch: int = 0) -> ErrorCode:
+    async def write(self, start_offset: int, *batches: tuple[int, int, int, int], leader_epoch: int = -1) -> ErrorCode:
+        """Write the state, as a leader of `leader_epoch`; -1: without the check of the epoch."""
         names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
         row = await self.ask(
             ApiKey.WRITE_SHARE_GROUP_STATE,

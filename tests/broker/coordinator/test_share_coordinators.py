@@ -48,6 +48,7 @@ def test_an_acknowledged_write_survives_the_death_of_the_share_coordinator(run: 
     async def test(world: Any, cluster: Any, _: Any) -> None:
         states = ShareStates(world, cluster)
         await states.initialize(0)
+        await states.read(3)
         assert await states.write(0, (2, 5, ACKED, 1), leader_epoch=3) is ErrorCode.NONE
         dead = states.broker
         world.kill(cluster.name(dead))

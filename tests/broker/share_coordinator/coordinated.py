@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kraft.broker.shard.now import Now
 from kraft.broker.share_coordinator.coordinator import ShareCoordinator, ShareCoordinatorSettings
-from kraft.broker.share_coordinator.records import ShareKey, ShareStateEntry, decode_entry, encode_entry
+from kraft.broker.share_coordinator.records import NO_EPOCH, ShareKey, ShareStateEntry, decode_entry, encode_entry
 from kraft.broker.share_coordinator.requests import (
     DeleteStateRequest,
     InitializeStateRequest,
@@ -86,7 +86,7 @@ class Coordinated:
         start_offset: int = -1,
         *batches: StateBatch,
         state_epoch: int = 0,
-        leader_epoch: int = 0,
+        leader_epoch: int = NO_EPOCH,
         complete: int = 0,
         key: ShareKey = KEY,
     ) -> ErrorCode:

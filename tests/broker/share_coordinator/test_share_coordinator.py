@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.broker.shard.now import Now
-from kraft.broker.share_coordinator.records import ShareKey, ShareSnapshot, ShareUpdate
+from kraft.broker.share_coordinator.records import NO_EPOCH, ShareKey, ShareSnapshot, ShareUpdate
 from kraft.broker.share_coordinator.requests import ReadStateRequest, StateReply, WriteStateRequest
 from kraft.broker.share_coordinator.share_state import combine
 from kraft.broker.share_partition.states import StateBatch
@@ -62,9 +62,51 @@ def test_a_write_that_arrives_again_after_a_later_one_does_not_move_the_start_of
         assert (state.start_offset, state.batches) == (5, ())
 
 
+def test_a_write_that_arrives_again_does_not_set_the_count_of_a_later_start_offset() -> None:
+    shares = Coordinated()
+    shares.initialize(0)
+    shares.write(0, acked(1, 4), complete=4)
+    shares.write(5, acked(7, 8), complete=2)
+    shares.write(0, acked(1, 4), complete=4)
+    for one in (shares, shares.failover()):
+        state = one.read().state
+        assert state is not None
+        assert (state.start_offset, state.delivery_complete_count) == (5, 2)
+
+
+def test_a_write_of_the_same_start_offset_does_not_lower_the_count() -> None:
+    shares = Coordinated()
+    shares.initialize(0)
+    shares.write(0, acked(1, 4), complete=4)
+    shares.write(0, acked(1, 2), complete=2)
+    for one in (shares, shares.failover()):
+        state = one.read().state
+        assert state is not None
+        assert (state.start_offset, state.delivery_complete_count) == (0, 4)
+    shares.write(1, complete=2)
+    state = shares.read().state
+    assert state is not None
+    assert state.delivery_complete_count == 2
+
+
+def test_a_leader_of_a_deleted_state_is_fenced_also_if_the_new_state_has_the_same_state_epoch() -> None:
+    shares = Coordinated()
+    shares.initialize(0, state_epoch=1)
+    shares.read(0)
+    assert shares.write(7, acked(8, 9), state_epoch=1, leader_epoch=0) is ErrorCode.NONE
+    shares.delete()
+    shares.initialize(state_epoch=1)
+    assert shares.write(9, state_epoch=1, leader_epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
+    state = shares.read(0).state
+    assert state is not None
+    assert (state.start_offset, state.batches) == (-1, ())
+    assert shares.write(0, state_epoch=1, leader_epoch=0) is ErrorCode.NONE
+
+
 def test_a_write_of_an_older_leader_epoch_is_fenced() -> None:
     shares = Coordinated()
     shares.initialize(0)
+    shares.read(5)
     assert shares.write(0, leader_epoch=5) is ErrorCode.NONE
     assert shares.write(0, leader_epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
     assert shares.read(4) == StateReply(ErrorCode.FENCED_LEADER_EPOCH)
@@ -73,6 +115,7 @@ def test_a_write_of_an_older_leader_epoch_is_fenced() -> None:
 def test_a_read_by_a_new_leader_fences_the_writes_of_the_previous_leader_also_after_a_failover() -> None:
     shares = Coordinated()
     shares.initialize(0)
+    shares.read(5)
     shares.write(0, acked(0, 1), leader_epoch=5)
     shares.read(6)
     assert shares.write(2, leader_epoch=5) is ErrorCode.FENCED_LEADER_EPOCH
@@ -110,6 +153,17 @@ def test_a_repeated_initialization_keeps_what_was_written_meanwhile() -> None:
     assert state.batches == (acked(5, 9),)
 
 
+def test_a_change_of_the_start_offset_that_arrives_again_keeps_what_was_written_meanwhile() -> None:
+    shares = Coordinated()
+    shares.initialize(0)
+    shares.initialize(3, state_epoch=1)
+    shares.write(8, acked(9, 9), state_epoch=1)
+    assert shares.initialize(3, state_epoch=1) is ErrorCode.NONE
+    state = shares.read().state
+    assert state is not None
+    assert (state.start_offset, state.batches) == (8, (acked(9, 9),))
+
+
 def test_a_deleted_state_is_gone_and_can_be_deleted_again() -> None:
     shares = Coordinated()
     shares.initialize(0)
@@ -136,7 +190,7 @@ def test_a_reply_waits_until_everything_it_tells_is_committed() -> None:
     shares = Coordinated()
     shares.initialize(0)
     shares.commits = False
-    written = shares.asked(WriteStateRequest(KEY, 0, 0, 4, 0, ()))
+    written = shares.asked(WriteStateRequest(KEY, 0, NO_EPOCH, 4, 0, ()))
     read = shares.asked(ReadStateRequest(KEY, 0))
     assert written == read == []
     shares.commit()
@@ -147,7 +201,7 @@ def test_a_write_that_is_not_committed_in_time_is_answered_with_the_error() -> N
     shares = Coordinated()
     shares.initialize(0)
     shares.commits = False
-    written = shares.asked(WriteStateRequest(KEY, 0, 0, 4, 0, ()))
+    written = shares.asked(WriteStateRequest(KEY, 0, NO_EPOCH, 4, 0, ()))
     shares.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert written == [StateReply(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
 
@@ -193,7 +247,7 @@ def test_a_cold_share_partition_gets_a_snapshot_once() -> None:
     assert len(shares.log) == 2
     shares.now = Now(0, shares.now.wall_ms + 300_000)
     shares.do(shares.machine.snapshot_cold(shares.now))
-    assert shares.log[-1].value == ShareSnapshot(1, 0, 0, 3, 0, 1_300_000, 1_300_000, (acked(5, 9),))
+    assert shares.log[-1].value == ShareSnapshot(1, 0, NO_EPOCH, 3, 0, 1_300_000, 1_300_000, (acked(5, 9),))
     shares.now = Now(0, shares.now.wall_ms + 300_000)
     shares.do(shares.machine.snapshot_cold(shares.now))
     assert len(shares.log) == 3

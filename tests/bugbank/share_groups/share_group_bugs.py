@@ -1,4 +1,4 @@
-"""Mutations of share groups: B70 to B77."""
+"""Mutations of share groups: B70 to B77, B79 and B80."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 from kraft.broker.api.share_fetch import share_reading
 from kraft.broker.api.share_fetch.led_share_partition import LedSharePartition
 from kraft.broker.api.share_fetch.share_sessions import FINAL_EPOCH, ShareMember, ShareSessionCache
+from kraft.broker.group import share_groups
 from kraft.broker.share_coordinator import coordinator, share_state
 from kraft.broker.share_coordinator.coordinator import ShareCoordinator
-from kraft.broker.share_coordinator.requests import WriteStateRequest
+from kraft.broker.share_coordinator.records import NO_EPOCH
+from kraft.broker.share_coordinator.requests import InitializeStateRequest, StateReply, WriteStateRequest
 from kraft.broker.share_coordinator.step import ShareStep
+from kraft.broker.share_group.state import ShareDraft
 from kraft.broker.share_partition import log_ranges, share_partition
 from kraft.broker.share_partition.acknowledging import Acknowledgement
 from kraft.broker.share_partition.share_partition import SharePartition
@@ -239,3 +242,173 @@ def last_write_wins(plant: Planting) -> None:
         runs.change(first, end, lambda _: info)
 
     plant.replace(share_state, "_raise_to", twin)
+
+
+@bug(
+    "B79",
+    "a new start offset does not raise the state epoch, so that a leader from before it writes on",
+    part=PART,
+    expected=("S14", "S4"),
+    directed=play.a_start_offset_is_set_back,
+    swarm=play.trials,
+)
+def state_epoch_is_kept(plant: Planting) -> None:
+    original = ShareCoordinator.handle
+
+    def twin(self: ShareCoordinator, request: Any, ticket: Any, now: Any) -> ShareStep:
+        step = original(self, request, ticket, now)
+        known = self.states.get(request.key)
+        if not isinstance(request, InitializeStateRequest) or known is None or not step.entries:
+            return step
+        epoch = known.snapshot.state_epoch
+        return step._replace(
+            entries=tuple(one._replace(value=one.value._replace(state_epoch=epoch)) for one in step.entries)
+        )
+
+    plant.replace(ShareCoordinator, "handle", twin)
+
+
+@bug(
+    "B79b",
+    "a share coordinator lets a leader write that has read the state before the start offset was set",
+    part=PART,
+    expected=("S7",),
+    directed=play.a_leader_writes_after_a_start_offset_was_set,
+    swarm=play.trials,
+)
+def older_states_are_not_fenced(plant: Planting) -> None:
+    original = ShareCoordinator._refusal
+
+    def twin(self: ShareCoordinator, request: Any, known: Any) -> ErrorCode:
+        error = original(self, request, known)
+        return ErrorCode.NONE if error is ErrorCode.FENCED_STATE_EPOCH else error
+
+    plant.replace(ShareCoordinator, "_refusal", twin)
+
+
+@bug(
+    "B79c",
+    "records that were acknowledged before a start offset was set stay acknowledged",
+    part=PART,
+    expected=("S14",),
+    directed=play.a_start_offset_is_set_back,
+    swarm=play.trials,
+)
+def deliveries_are_kept(plant: Planting) -> None:
+    original = ShareCoordinator._initialized
+
+    def twin(self: ShareCoordinator, request: Any, known: Any, now: Any) -> Any:
+        entries = original(self, request, known, now)
+        kept = () if known is None else known.batches
+        return tuple(entry._replace(value=entry.value._replace(batches=kept)) for entry in entries)
+
+    plant.replace(ShareCoordinator, "_initialized", twin)
+
+
+@bug(
+    "B79d",
+    "a leader with the state of a deleted group writes to the state of a new group with the same name",
+    part=PART,
+    expected=("S7",),
+    directed=play.a_leader_writes_after_its_group_was_deleted,
+    swarm=play.trials,
+)
+def leaders_may_write_unread_states(plant: Planting) -> None:
+    original = ShareCoordinator._refusal
+
+    def twin(self: ShareCoordinator, request: Any, known: Any) -> ErrorCode:
+        is_unread = known is not None and getattr(request, "leader_epoch", NO_EPOCH) > known.leader_epoch
+        return original(self, request._replace(leader_epoch=NO_EPOCH) if is_unread else request, known)
+
+    plant.replace(ShareCoordinator, "_refusal", twin)
+
+
+@bug(
+    "B79e",
+    "the offsets of a share group change while the group has members",
+    part=PART,
+    expected=("S14",),
+    directed=play.an_administrator_does_not_wait_for_members,
+    no_swarm="the state machines of a trial have no group coordinator",
+)
+def members_do_not_matter(plant: Planting) -> None:
+    original = share_groups._draft_of_empty_group
+
+    def twin(shard: Any, request: Any, ticket: Any, call: Any) -> Any:
+        group = shard.versions.newest.shares.get(request.group)
+        return original(shard, request, ticket, call) if group is None else ShareDraft(request.group, group)
+
+    plant.replace(share_groups, "_draft_of_empty_group", twin)
+
+
+@bug(
+    "B79f",
+    "a leader keeps its state when the share coordinator has another one since a start offset was set",
+    part=PART,
+    expected=("S10",),
+    directed=play.an_administrator_waits_for_a_member_that_is_cut_off,
+    no_swarm="a member must be cut off from the group coordinator while its session with the leader stays open",
+)
+def fenced_leader_keeps_its_state(plant: Planting) -> None:
+    original = LedSharePartition._written
+
+    def twin(self: LedSharePartition, reply: StateReply) -> None:
+        is_fenced = reply.error is ErrorCode.FENCED_STATE_EPOCH
+        original(self, StateReply(ErrorCode.COORDINATOR_NOT_AVAILABLE) if is_fenced else reply)
+
+    plant.replace(LedSharePartition, "_written", twin)
+
+
+@bug(
+    "B80",
+    "the number of complete records leaves out those that the write itself completes",
+    part=PART,
+    expected=("S13",),
+    directed=play.a_record_behind_held_ones_is_rejected,
+    swarm=play.trials,
+)
+def count_lacks_the_write(plant: Planting) -> None:
+    original = SharePartition._write
+
+    def twin(self: SharePartition, number: int, batches: tuple[StateBatch, ...]) -> StateWrite:
+        write = original(self, number, batches)
+        own = sum(batch.last_offset + 1 - batch.first_offset for batch in write.batches if batch.state)
+        return write._replace(delivery_complete_count=write.delivery_complete_count - own)
+
+    plant.replace(SharePartition, "_write", twin)
+
+
+@bug(
+    "B80b",
+    "the number of complete records has those below the start offset",
+    part=PART,
+    expected=("S13",),
+    directed=play.records_before_and_behind_held_ones_are_accepted,
+    swarm=play.trials,
+)
+def count_begins_too_low(plant: Planting) -> None:
+    original = SharePartition._write
+
+    def twin(self: SharePartition, number: int, batches: tuple[StateBatch, ...]) -> StateWrite:
+        write = original(self, number, batches)
+        passed = write.start_offset - self.start_offset
+        return write._replace(delivery_complete_count=write.delivery_complete_count + passed)
+
+    plant.replace(SharePartition, "_write", twin)
+
+
+@bug(
+    "B80c",
+    "a snapshot of a share coordinator forgets the number of complete records",
+    part=PART,
+    expected=("S8", "S13"),
+    directed=play.rejected_records_in_a_snapshot,
+    swarm=play.trials,
+)
+def snapshot_forgets_the_count(plant: Planting) -> None:
+    original = coordinator._next_snapshot
+
+    def twin(snapshot: Any, now: Any) -> Any:
+        return original(snapshot._replace(delivery_complete_count=0), now)
+
+    plant.replace(coordinator, "_next_snapshot", twin)

@@ -14,9 +14,17 @@ from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.share_observer import spy_sessions
 from kraft.sim.nemesis.drawn_share_group import draw_share_faults, draw_share_group
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import OVERRIDES, SHARE_GROUP, START_MEMBER, Plan, PlannedOperation
+from kraft.sim.nemesis.plan import (
+    OVERRIDES,
+    SET_SHARE_OFFSETS,
+    SHARE_GROUP,
+    START_MEMBER,
+    Plan,
+    PlannedOperation,
+)
 from kraft.sim.nemesis.swarm import SHARE_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
+from kraft.sim.workload.share_group import AT_ONCE, MOMENTS, WHEN_CUT_OFF
 from kraft.sim.world.chance import NamedRandom
 from tests.bugbank.campaign import slow
 from tests.bugbank.share_groups.share_trial import LIMITS, REJECT, RELEASE, STEPS, ShareTrial
@@ -156,6 +164,61 @@ def a_late_release(seed: int) -> list[str]:
     return trial.found
 
 
+def _accepted() -> ShareTrial:
+    """Return a trial in which the first records are accepted, and those after them are held."""
+    trial = _given()
+    trial.leader.acknowledge("a", 0, 1, 2)
+    return trial
+
+
+def a_start_offset_is_set_back(seed: int) -> list[str]:
+    """Set the start offset back, and deliver records that were accepted before."""
+    trial = _accepted()
+    trial.leader.acknowledge("a", 4)
+    trial.reset(1)
+    trial.move_leader()
+    trial.leader.acquire("b", 6)
+    return trial.found
+
+
+def a_leader_writes_after_a_start_offset_was_set(seed: int) -> list[str]:
+    """Let a leader that does not know of the new start offset persist an acknowledgement."""
+    trial = _accepted()
+    trial.reset(0)
+    trial.leader.acknowledge("a", 3)
+    return trial.found
+
+
+def a_leader_writes_after_its_group_was_deleted(seed: int) -> list[str]:
+    """Let a leader that does not know of the deletion persist an acknowledgement when there is a new group."""
+    trial = _accepted()
+    trial.begin_again()
+    trial.leader.acknowledge("a", 3)
+    return trial.found
+
+
+def a_record_behind_held_ones_is_rejected(seed: int) -> list[str]:
+    trial = _given()
+    trial.leader.acknowledge("a", 4, kind=REJECT)
+    return trial.found
+
+
+def records_before_and_behind_held_ones_are_accepted(seed: int) -> list[str]:
+    """Accept records so that one write moves the start offset, and leaves a complete record behind it."""
+    trial = _given()
+    trial.leader.acknowledge("a", 0, 1, 4)
+    return trial.found
+
+
+def rejected_records_in_a_snapshot(seed: int) -> list[str]:
+    """Let the share coordinator write a snapshot while records behind the start offset are archived."""
+    trial = _given()
+    for offset in range(1, 6):
+        trial.leader.acknowledge("a", offset, kind=REJECT)
+    trial.move_leader()
+    return trial.found
+
+
 # sessions
 
 
@@ -201,3 +264,23 @@ def two_members_read(seed: int) -> list[str]:
     shape = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
     work = {SHARE_GROUP: tuple(PlannedOperation(0, START_MEMBER, member) for member in (0, 1))}
     return found_in(Plan(seed=seed, duration_ms=2_000, shape=shape, work=work))
+
+
+def _changed_offsets(amount: int, duration_ms: int) -> list[str]:
+    """Let two members of a share group read, and an administrator set the group's offsets to the first records."""
+    shape = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
+    members = (PlannedOperation(0, START_MEMBER, member) for member in (0, 1))
+    work = {SHARE_GROUP: (*members, PlannedOperation(3_000, SET_SHARE_OFFSETS, 0, amount))}
+    return found_in(Plan(seed=1, duration_ms=duration_ms, shape=shape, work=work))
+
+
+@slow
+def an_administrator_does_not_wait_for_members(seed: int) -> list[str]:
+    """Change the offsets of a share group that has members."""
+    return _changed_offsets(MOMENTS.index(AT_ONCE), 5_000)
+
+
+@slow
+def an_administrator_waits_for_a_member_that_is_cut_off(seed: int) -> list[str]:
+    """Change the offsets of a share group when its last member is expired, but has a session with the leader."""
+    return _changed_offsets(MOMENTS.index(WHEN_CUT_OFF), DURATION_MS)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-from kraft.broker.share_coordinator.records import ShareStateEntry
+from kraft.broker.share_coordinator.records import NO_OFFSET, ShareStateEntry
 from kraft.broker.share_coordinator.requests import StateReply, WriteStateRequest
 from kraft.broker.share_partition import log_ranges
 from kraft.broker.share_partition.log_ranges import FetchedBatch
@@ -68,7 +68,8 @@ class Leading:
         trial.tell(steps.StateRequested(self.leader))
         found = trial.coordinator.read(leader_epoch).state
         assert found is not None
-        trial.tell(steps.StateRead(self.leader, found.state_epoch, found.start_offset, found.batches))
+        read = (found.state_epoch, found.start_offset, found.delivery_complete_count, found.batches)
+        trial.tell(steps.StateRead(self.leader, *read))
         self.state: SharePartition | None = SharePartition(
             state_epoch=found.state_epoch,
             leader_epoch=leader_epoch,
@@ -158,6 +159,7 @@ class ShareTrial:
         self.feed = ShareFeed(self._shadows, PartitionLedgers())
         self.coordinator = WatchedCoordinator(updates_per_snapshot=updates_per_snapshot)
         self.coordinator.committed = self._committed
+        self._state_epoch = 0
         self.coordinator.initialize(0)
         self.leader = self.lead()
         self.former: Leading | None = None
@@ -228,6 +230,26 @@ class ShareTrial:
         self.coordinator = WatchedCoordinator(before.log, updates_per_snapshot=before.settings.updates_per_snapshot)
         self.coordinator.committed, self.coordinator.told = self._committed, before.told
 
+    # an administrator
+
+    def reset(self, start_offset: int) -> None:
+        """Set the start offset. Nobody tells the leader; it reads the state again when it learns of it."""
+        begin = self.feed.ledger.state(KEY).begin
+        self._go_on()
+        self._state_epoch += 1
+        error = self.coordinator.initialize(start_offset, state_epoch=self._state_epoch)
+        assert error is ErrorCode.NONE
+        self.tell(steps.OffsetsChanged(KEY, start_offset, begin, ()))
+
+    def begin_again(self) -> None:
+        """Delete the group, and let a new one of the same name begin at the first record."""
+        begin = self.feed.ledger.state(KEY).begin
+        self._go_on()
+        self.coordinator.delete()
+        self.tell(steps.OffsetsChanged(KEY, NO_OFFSET, begin, ()))
+        self._state_epoch = 0
+        self.coordinator.initialize(0)
+
     # random steps
 
     def disturb(self) -> None:
@@ -249,6 +271,18 @@ class ShareTrial:
         elif chosen == 13:
             self._disturb_coordinator()
         elif not random.randrange(4):
+            self._move()
+        if self.leader.state is None:
+            self.move_leader()
+
+    def _move(self) -> None:
+        """Let another replica lead the partition. An administrator may have changed the offsets shortly before."""
+        chosen = self.random.randrange(5)
+        if chosen == 0:
+            self.reset(self.random.randrange(self.end + 1))
+        elif chosen == 1:
+            self.begin_again()
+        else:
             self.move_leader()
 
     def _acknowledge_some(self, leader: Leading, member: str) -> None:

@@ -25,6 +25,7 @@ from kraft.sim.check.share_groups.steps import (
     LocksExpired,
     LogStartSeen,
     MemberReleased,
+    OffsetsChanged,
     RecordsAcknowledged,
     RecordsAcquired,
     SessionClosed,
@@ -60,12 +61,14 @@ def committed(offset: int, value: Any) -> list[Observation]:
     ]
 
 
-def snapshot(start: int, *batches: StateBatch, leader_epoch: int = 5, state_epoch: int = 1) -> ShareSnapshot:
-    return ShareSnapshot(0, state_epoch, leader_epoch, start, 0, 0, 0, batches)
+def snapshot(
+    start: int, *batches: StateBatch, leader_epoch: int = 5, state_epoch: int = 1, count: int = 0
+) -> ShareSnapshot:
+    return ShareSnapshot(0, state_epoch, leader_epoch, start, count, 0, 0, batches)
 
 
-def update(start: int, *batches: StateBatch, leader_epoch: int = 5) -> ShareUpdate:
-    return ShareUpdate(0, leader_epoch, start, 0, batches)
+def update(start: int, *batches: StateBatch, leader_epoch: int = 5, count: int = 0) -> ShareUpdate:
+    return ShareUpdate(0, leader_epoch, start, count, batches)
 
 
 def records(node: int = NODE, producer: ProducedBy | None = None) -> BatchWritten:
@@ -73,9 +76,11 @@ def records(node: int = NODE, producer: ProducedBy | None = None) -> BatchWritte
     return BatchWritten(node, ORDERS, 0, 0, 10, 70, producer=producer)
 
 
-def begun(leader: ShareLeader, start: int = 0, *batches: StateBatch) -> list[Observation]:
+def begun(
+    leader: ShareLeader, start: int = 0, *batches: StateBatch, state_epoch: int = 1, count: int = 0
+) -> list[Observation]:
     """Return the observations that a leader reads this state, and begins with it."""
-    return [StateRequested(leader), StateRead(leader, 1, start, batches), LeaderBegun(leader, start)]
+    return [StateRequested(leader), StateRead(leader, state_epoch, start, count, batches), LeaderBegun(leader, start)]
 
 
 def acquired(
@@ -91,8 +96,12 @@ def acknowledged(
     return RecordsAcknowledged(leader, member, items, write, LOCK_MS, DELIVERIES_MAX)
 
 
-def sent(write: int, start: int, *batches: StateBatch, leader: ShareLeader = FIRST) -> WriteSent:
-    return WriteSent(leader, write, start, batches, True)
+def sent(
+    write: int, start: int, *batches: StateBatch, leader: ShareLeader = FIRST, count: int | None = None
+) -> WriteSent:
+    """Return the observation of a write. It has as many complete records as its batches, if no `count` is given."""
+    complete = sum(batch.last_offset + 1 - batch.first_offset for batch in batches if batch.state in (DONE, ARCHIVED))
+    return WriteSent(leader, write, start, complete if count is None else count, batches, True)
 
 
 def stored(write: int, *, leader: ShareLeader = FIRST, is_stored: bool = True) -> WriteEnded:
@@ -102,6 +111,14 @@ def stored(write: int, *, leader: ShareLeader = FIRST, is_stored: bool = True) -
 def expired(now_ms: int, write: int, *, deliveries_max: int = DELIVERIES_MAX, start: int = 0) -> LocksExpired:
     """Return the observation of an expiry, after which the leader's start offset is `start`."""
     return LocksExpired(FIRST, now_ms, deliveries_max, write, start)
+
+
+def changed(start: int, *members: str, begin_before: int = 1) -> OffsetsChanged:
+    return OffsetsChanged(KEY, start, begin_before, members)
+
+
+def confirmed(*offsets: int) -> AcceptConfirmed:
+    return AcceptConfirmed("host-a", "billing", ORDERS, offsets)
 
 
 def drained(end: int) -> ShareGroupDrained:
@@ -138,6 +155,23 @@ MOVED = [
     *begun(NEXT, 2, StateBatch(2, 3, FREE, 1)),
 ]
 """Another broker leads the partition after `RELEASED`."""
+RESET = [*RELEASED, *committed(3, snapshot(1, state_epoch=2)), changed(1), *begun(AGAIN, 1, state_epoch=2)]
+"""An administrator has set the start offset back to 1. The leader reads the state again, and FIRST is its share
+partition from before, which it has not closed yet."""
+DELETED = [
+    *RELEASED,
+    *committed(3, None),
+    changed(-1),
+    *committed(4, snapshot(-1, state_epoch=1, leader_epoch=-1, count=-1)),
+]
+"""The group was deleted, and begins again in the same state epoch."""
+REJECTED = [
+    *ACCEPTED,
+    acknowledged(3, 3, REJECT, 2),
+    sent(2, 2, StateBatch(3, 3, ARCHIVED, 1)),
+    *committed(2, update(2, StateBatch(3, 3, ARCHIVED, 1), count=1)),
+    stored(2),
+]
 PRODUCER = ProducedBy(7, 0, 0, 9, True)
 
 
@@ -189,6 +223,16 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         committed(4, snapshot(2, StateBatch(2, 2, FREE, 1))),
     ),
     "S4 by a leader": ([*ACCEPTED], [acknowledged(3, 3, ACCEPT, 2), sent(2, 1, StateBatch(3, 3, DONE, 1))]),
+    "S3 after the start offset was set back": (
+        [*RESET, acquired(1, 3, 1, leader=AGAIN)], [acquired(0, 0, leader=AGAIN)],
+    ),
+    "S3 by a record that is complete since the start offset was set back": (
+        [*RESET, acquired(1, 3, 1, leader=AGAIN), *committed(4, update(1, StateBatch(2, 2, DONE, 1), count=1))],
+        [acquired(2, 2, 2, leader=AGAIN)],
+    ),
+    "S4 after the start offset was set back": (
+        [*RESET, *committed(4, snapshot(4, state_epoch=2))], committed(5, snapshot(2, state_epoch=2)),
+    ),
     "S5": (RELEASED, [acquired(2, 3, 2), acknowledged(2, 3, RELEASE, 3), sent(3, 2, StateBatch(2, 3, DONE, 2))]),
     "S5 by a record that is left out": (
         EXPIRED, [acquired(2, 3, 2), acknowledged(2, 3, RELEASE, 3), sent(3, 2, StateBatch(2, 2, FREE, 2))],
@@ -222,6 +266,17 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "S7": (MOVED, committed(4, update(2, StateBatch(3, 3, DONE, 1), leader_epoch=5))),
     "S7 by an older state epoch": (MOVED, committed(4, snapshot(0, leader_epoch=6, state_epoch=0))),
     "S7 by a confirmation": (MOVED, [acknowledged(2, 3, ACCEPT, 3), sent(3, 4), stored(3)]),
+    "S7 by a leader from before the start offset was set": (
+        RESET, [acquired(2, 2, 2), acknowledged(2, 2, ACCEPT, 3), sent(3, 3), stored(3)],
+    ),
+    "S7 by a leader from before the state was deleted": (
+        DELETED, [acquired(2, 2, 2), acknowledged(2, 2, ACCEPT, 3), sent(3, 3), stored(3)],
+    ),
+    "S8 after the start offset was set back": (RESET, begun(LATER, 2, state_epoch=2)),
+    "S8 by a lost count": (
+        [*REJECTED, *begun(AGAIN, 2, StateBatch(3, 3, ARCHIVED, 1), count=1)],
+        begun(AGAIN._replace(number=3), 2, StateBatch(3, 3, ARCHIVED, 1), count=0),
+    ),
     "S8": (MOVED, begun(AGAIN, 1)),
     "S8 by an old state": ([*MOVED, *begun(AGAIN, 0)], begun(LATER, 0)),
     "S8 by a lost delivery count": (MOVED, begun(AGAIN, 2, StateBatch(2, 3, FREE, 0))),
@@ -239,21 +294,58 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "S10": ([*ACCEPTED, drained(2)], [drained(3)]),
     "S10 without a leader": ([records(), drained(0)], [drained(1)]),
     "S11": (
-        [*ACCEPTED, AcceptConfirmed("host-a", "billing", ORDERS, (0, 1))],
-        [AcceptConfirmed("host-a", "billing", ORDERS, (2,))],
+        [*ACCEPTED, confirmed(0, 1)],
+        [confirmed(2)],
     ),
     "S11 by a later delivery": (
-        [*ACCEPTED, AcceptConfirmed("host-a", "billing", ORDERS, (0, 1))], [acquired(1, 1, 1, member="b")],
+        [*ACCEPTED, confirmed(0, 1)], [acquired(1, 1, 1, member="b")],
     ),
     "S11 by a write that is not stored": (
-        [*ACCEPTED, AcceptConfirmed("host-a", "billing", ORDERS, (0, 1)), acknowledged(2, 2, ACCEPT, 2), sent(2, 3)],
-        [stored(2, is_stored=False), AcceptConfirmed("host-a", "billing", ORDERS, (2,))],
+        [*ACCEPTED, confirmed(0, 1), acknowledged(2, 2, ACCEPT, 2), sent(2, 3)],
+        [stored(2, is_stored=False), confirmed(2)],
     ),
     "S11 by records that an expiry has archived": (
         [*ACCEPTED, expired(LOCK_MS, 2, deliveries_max=1, start=4),
-         AcceptConfirmed("host-a", "billing", ORDERS, (2, 3)), sent(2, 4, StateBatch(2, 3, ARCHIVED, 1))],
-        [acquired(4, 4), AcceptConfirmed("host-a", "billing", ORDERS, (4,))],
+         confirmed(2, 3), sent(2, 4, StateBatch(2, 3, ARCHIVED, 1))],
+        [acquired(4, 4), confirmed(4)],
     ),
+    "S11 by a record that was accepted before the start offset was set back": (
+        [*ACCEPTED, confirmed(0, 1), *committed(2, snapshot(0, state_epoch=2)), *begun(AGAIN, 0, state_epoch=2),
+         acquired(0, 1, 1, leader=AGAIN)],
+        [confirmed(0)],
+    ),
+    "S11 by two late confirmations of one acceptance": (
+        [*ACCEPTED, *committed(2, snapshot(0, state_epoch=2)), confirmed(0, 1)], [confirmed(1)],
+    ),
+    "S11 by a late answer": (
+        [*GIVEN, acknowledged(0, 1, ACCEPT, 1), sent(1, 2), *committed(1, update(2)),
+         *committed(2, snapshot(0, state_epoch=2)), stored(1), AcknowledgementAnswered(FIRST, "a", 1), confirmed(0, 1)],
+        [confirmed(0)],
+    ),
+    "S13": (REJECTED, [acquired(4, 4), acknowledged(4, 4, REJECT, 3), sent(3, 2, StateBatch(4, 4, ARCHIVED, 1))]),
+    "S13 by records below the start offset": (
+        REJECTED, [acquired(4, 4), acknowledged(4, 4, REJECT, 3), sent(3, 2, StateBatch(4, 4, ARCHIVED, 1), count=4)],
+    ),
+    "S13 by a marker that is not counted": (
+        [*transaction(is_commit=True), BatchWritten(NODE, ORDERS, 0, 11, 12, 72), acquired(0, 9), acquired(11, 11),
+         acknowledged(1, 1, ACCEPT, 1), sent(1, 0, StateBatch(1, 1, DONE, 1), count=2)],
+        [acknowledged(2, 2, ACCEPT, 2), sent(2, 0, StateBatch(2, 2, DONE, 1), count=1)],
+    ),
+    "S13 by a snapshot": (
+        [*REJECTED, *committed(3, snapshot(2, StateBatch(3, 3, ARCHIVED, 1), count=1))],
+        [*committed(4, snapshot(2, StateBatch(3, 3, ARCHIVED, 1))), drained(2)],
+    ),
+    "S13 by a commit after the start offset was set back": ([*RESET, acquired(1, 1, leader=AGAIN),
+        acknowledged(1, 1, ACCEPT, 1, leader=AGAIN), sent(1, 2, leader=AGAIN), *committed(4, update(2))],
+        [*committed(5, update(3)), drained(2)],
+    ),
+    "S14": (RESET, [changed(3)]),
+    "S14 by a start offset that was set before": (RESET, [changed(1, begin_before=2)]),
+    "S14 by deliveries that are kept": (
+        RESET, [*committed(4, snapshot(1, StateBatch(2, 3, FREE, 1), state_epoch=3)), changed(1, begin_before=2)],
+    ),
+    "S14 by a group with members": (RESET, [changed(1, "a")]),
+    "S14 by a state that is not deleted": (DELETED, [changed(-1, begin_before=3)]),
     "S12": ([OPENED, session(1), session(2), session(2, is_accepted=False), session(-1)], [session(2)]),
     "S12 by a request of the right epoch that is rejected": ([OPENED, session(1)], [session(2, is_accepted=False)]),
     "S12 after the end": ([OPENED, session(1), CLOSED, OPENED, session(1)], [CLOSED, session(-1)]),

@@ -27,7 +27,7 @@ from kraft.sim.nemesis.plan import (
 from kraft.sim.nemesis.swarm import CONSUMER_GROUP_SETTINGS, SHARE_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
 
-DRAWN_BY = 15
+DRAWN_BY = 16
 """SCHEDULE_VERSION with which these seeds draw the plans that failed, with transactions, the mixed group and the share
 groups added."""
 LATER_CLIENTS = (TRANSACTOR, MIXED_GROUP, SHARE_GROUP)

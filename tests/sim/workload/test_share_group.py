@@ -19,8 +19,10 @@ from kraft.sim.nemesis.plan import (
     MOVE_LEADER,
     OVERRIDES,
     PAUSE,
+    SET_SHARE_OFFSETS,
     SHARE_GROUP,
     SHARE_LEADER,
+    SHARE_OFFSET_VERBS,
     SHARE_ROLES,
     START_MEMBER,
     TRANSACTOR,
@@ -31,6 +33,7 @@ from kraft.sim.nemesis.plan import (
 )
 from kraft.sim.nemesis.swarm import SHARE_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
+from kraft.sim.workload.share_group import AT_ONCE, MOMENTS, WHEN_LEFT
 from kraft.sim.workload.share_member import ACCEPTS, DECIDES, DOES_NOT_WAIT, RENEWS, WAYS
 from tests.bugbank.bank import BANK
 from tests.bugbank.share_groups.share_group_schedules import trials
@@ -38,7 +41,9 @@ from tests.bugbank.share_groups.share_trial import STEPS, ShareTrial
 
 SHAPE = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
 DURATION_MS = 8_000
-CHECKS = tuple(f"S{number}" for number in range(1, 13))
+AGAIN_MIN = 20
+"""Least number of records that members accept a second time after the first offset is set."""
+CHECKS = tuple(f"S{number}" for number in range(1, 15))
 
 
 def at(at_ms: int, verb: str, target: int = 0, amount: int = 0) -> PlannedOperation:
@@ -72,6 +77,8 @@ def busy_run() -> tuple[ClusterRun, set[str]]:
         at(3_500, MOVE_COORDINATOR, 0, 0),
         at(3_600, MOVE_COORDINATOR, 0, 1),
         at(4_000, END_MEMBER, 3),
+        at(4_100, SET_SHARE_OFFSETS, 0, MOMENTS.index(AT_ONCE)),
+        at(4_100, SET_SHARE_OFFSETS, 1, MOMENTS.index(WHEN_LEFT)),
         at(4_200, CUT_OFF_MEMBER, 2, 3_000),
         start(5_500, 3, RENEWS),
     )
@@ -88,6 +95,8 @@ def test_share_groups_process_all_records_under_all_operations(busy_run: tuple[C
     assert run.shared.accepted > 100
     assert run.nemesis.moments[ACKNOWLEDGING_LEADER]
     assert run.nemesis.moments[WRITING_SHARE_COORDINATOR]
+    assert run.shared.offsets.refused > 0
+    assert run.shared.offsets.done > 0
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -116,6 +125,23 @@ def test_seeds_draw_all_operations_and_faults_of_share_groups() -> None:
     assert all(SHARE_GROUP_SETTINGS.items() <= plan.shape.overrides.items() for plan in drawn)
 
 
+@pytest.mark.parametrize("verb", SHARE_OFFSET_VERBS)
+@pytest.mark.parametrize("when", MOMENTS[1:])
+def test_members_process_all_records_again_after_the_offsets_were_changed(verb: str, when: str) -> None:
+    members = tuple(start(0, member) for member in (0, 1))
+    before, _ = played(*members, duration_ms=12_000)
+    run, found = played(*members, at(3_000, verb, 0, MOMENTS.index(when)), duration_ms=12_000)
+    assert not found
+    assert run.shared.offsets.done == 1
+    assert run.shared.accepted > before.shared.accepted + AGAIN_MIN
+
+
+def test_offsets_are_not_changed_while_a_member_is_there() -> None:
+    run, found = played(start(0, 0), *(at(3_000, verb, 0, MOMENTS.index(AT_ONCE)) for verb in SHARE_OFFSET_VERBS))
+    assert not found
+    assert (run.shared.offsets.done, run.shared.offsets.refused) == (0, 3)
+
+
 PAUSED = (Fault(at_ms=1_000, kind=PAUSE, role=SHARE_LEADER, duration_ms=12_000),)
 """The leader of records that members hold is frozen until it has been replaced, and their locks have expired."""
 KILLED = tuple(Fault(at_ms=at_ms, kind=KILL, role=SHARE_LEADER, back_ms=500) for at_ms in (2_600, 3_600, 4_600))
@@ -140,6 +166,27 @@ def test_checks_catch_planted_bugs_of_share_groups(bug: str, check: str, faults:
     members = sorted((*started, *held, at(3_000, KILL_MEMBER, 1)), key=lambda each: each.at_ms)
     with next(each for each in BANK if each.id == bug).planted():
         assert check in played(*members, faults=faults, duration_ms=14_000 if faults is PAUSED else 5_000)[1]
+
+
+@pytest.mark.parametrize(
+    ("bug", "check"),
+    [("B72", "S2"), ("B73", "S1"), ("B74", "S5"), ("B76", "S5"), ("B71", "S7"), ("B70", "S6"), ("B80", "S13")],
+)
+def test_checks_catch_planted_bugs_as_well_after_the_start_offset_was_set_back(bug: str, check: str) -> None:
+    trials = [ShareTrial(seed) for seed in range(30)]
+    for trial in trials:
+        trial.append(6)
+        trial.leader.acknowledge("a", *trial.leader.acquire("a", 6))
+        trial.reset(0)
+        trial.move_leader()
+        assert trial.found == []
+    with next(each for each in BANK if each.id == bug).planted():
+        for trial in trials:
+            for offset in trial.leader.acquire("a", 6):
+                trial.leader.acknowledge("a", offset, kind=trial.random.randrange(1, 4))
+            for _ in range(STEPS):
+                trial.disturb()
+    assert check in {found for trial in trials for found in trial.found}
 
 
 @pytest.mark.parametrize("seed", range(20))
