@@ -234,13 +234,19 @@ class SharePartition:
         self._runs.change(item.first, item.end, begun)
 
     def release_member(self, member: str) -> StateWrite | None:
-        """Release all records that a member holds, because its session ends. The records count as not delivered, since
-        the member has not processed them. Return the change to persist, or None if the member holds nothing."""
+        """Release all records that a member holds, because its session ends. Their delivery counts stay: a record that
+        crashes each of its members is archived after its last delivery. Return the change to persist, or None if the
+        member holds nothing."""
         number = self._writes + 1
         held = [run for run in self._runs if _is_held(run.value) and run.value.member == member]
         for run in held:
-            self._runs.change(run.first, run.end, lambda one: _given_back(one, number))
+            self._runs.change(run.first, run.end, lambda one: self._given_back(one, number))
         return self._begin_write(number) if held else None
+
+    def _given_back(self, delivery: Delivery, number: int) -> Delivery:
+        """Return a held record whose member's session ends, while write `number` is being persisted."""
+        state = self._state_after(delivery)
+        return delivery._replace(write=number, next_state=state, next_count=delivery.delivery_count)
 
     def expire_locks(self, now_ms: int) -> StateWrite | None:
         """Release the records whose lock has expired. Return the change to persist, or None if no lock has expired. The
@@ -365,10 +371,6 @@ class _AcquiredBatches:
 def _is_held(delivery: Delivery) -> bool:
     """Return whether a member holds the record, and has not asked to change that."""
     return delivery.state is RecordState.ACQUIRED and delivery.write == NO_WRITE
-
-
-def _given_back(delivery: Delivery, number: int) -> Delivery:
-    return delivery._replace(write=number, next_state=RecordState.AVAILABLE, next_count=delivery.delivery_count - 1)
 
 
 def _joined(batches: Iterable[StateBatch]) -> tuple[StateBatch, ...]:

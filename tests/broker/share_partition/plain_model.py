@@ -113,7 +113,7 @@ class PlainSharePartition:
         self.writes += bool(held)
         for offset in held:
             record = self.records[offset]
-            target = (RecordState.AVAILABLE, record.count - 1)
+            target = (self._released(record), record.count)
             self.records[offset] = replace(record, write=self.writes, target=target)
         return self.writes if held else 0
 
