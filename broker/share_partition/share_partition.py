@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kraft.broker.share_partition.acknowledging import Acknowledgement, check_acknowledgements
 from kraft.broker.share_partition.log_ranges import LogRange
 from kraft.broker.share_partition.offset_runs import OffsetRun, OffsetRuns
+from kraft.broker.share_partition.portions import portion_of
 from kraft.broker.share_partition.states import (
     AcknowledgementBatch,
     AcknowledgeResult,
@@ -133,7 +134,8 @@ class SharePartition:
 
         `ranges` has what the log was found to contain, without holes, from `fetch_offset` or an earlier offset on. The
         member gets all available records of a log batch with which it reaches `records_max`, or no record more if the
-        limit `is_strict` (KIP-1206). A result ends at the end of a log batch once it has `batch_records`."""
+        limit `is_strict` (KIP-1206). A result ends at the end of a log batch once it has `batch_records`. Of a
+        log batch with records that have few deliveries left the member gets a portion, and nothing else."""
         acquired = _AcquiredBatches(batch_records)
         for log_range in ranges:
             if log_range.first > self._runs.end or acquired.count >= records_max:
@@ -142,7 +144,13 @@ class SharePartition:
             if not log_range.is_deliverable:
                 self._skip(log_range)
                 continue
+            portion = self._portion_of(log_range)
+            if portion is not None and acquired.count:
+                break
             limit = records_max - acquired.count if is_strict else log_range.end - log_range.first
+            if portion is not None:
+                self._acquire_known(member, log_range, min(limit, portion), now_ms, acquired)
+                break
             self._acquire_known(member, log_range, limit, now_ms, acquired)
             limit = records_max - acquired.count if is_strict else limit
             self._acquire_new(member, log_range, limit, now_ms, acquired, is_strict=is_strict)
@@ -158,6 +166,15 @@ class SharePartition:
 
         self._runs.change(log_range.first, log_range.end, skipped)
         self._runs.extend(log_range.end, GAP)
+
+    def _portion_of(self, log_range: LogRange) -> int | None:
+        """Return how many available records of a log batch a member gets; None if no record has few deliveries left."""
+        available = (
+            (run.end - run.first, run.value.delivery_count)
+            for run in self._runs.within(log_range.first, log_range.end)
+            if run.value.state is RecordState.AVAILABLE
+        )
+        return portion_of(available, log_range.end - log_range.first, self.limits.delivery_count_max)
 
     def _acquire_known(
         self, member: str, log_range: LogRange, limit: int, now_ms: int, acquired: _AcquiredBatches

@@ -101,6 +101,29 @@ def test_a_record_on_which_every_member_fails_is_archived_after_its_last_deliver
     alone(test)
 
 
+def test_records_that_are_fetched_with_one_on_which_every_member_fails_are_all_processed() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage, share_delivery_count_limit="3")
+        await fill(stage, range(8), linger_ms=100)
+        processed: list[int] = []
+        failures = 0
+        while len(processed) < 7:
+            with suppress(ArithmeticError):
+                async with share_consumer(stage, f"reader-{failures}") as consumer:
+                    await consumer.subscribe(["orders"])
+                    while len(processed) < 7:
+                        for number in numbers(await consumer.poll(records_max=1)):
+                            if number == 3:
+                                failures += 1
+                                raise ArithmeticError
+                            processed.append(number)
+                    await consumer.commit()
+        assert sorted(processed) == [0, 1, 2, 4, 5, 6, 7]
+        assert failures == 3
+
+    alone(test)
+
+
 def test_records_of_a_crashed_member_are_delivered_to_another() -> None:
     async def test(stage: Stage) -> None:
         await begin(stage)
