@@ -141,7 +141,7 @@ def test_portions_are_those_of_a_model_of_single_records(
     share = SharePartition(state_epoch=1, leader_epoch=1, start_offset=0, batches=batches, limits=limits)
     plain = PlainSharePartition(0, limits)
     plain.records = {offset: PlainRecord(state, count) for offset, (state, count) in enumerate(states)}
-    ranges = []
+    ranges: list[LogRange] = []
     for size in sizes:
         first = ranges[-1].end if ranges else 0
         ranges.append(LogRange(first, first + size, is_deliverable=True))
