@@ -144,14 +144,13 @@ class SharePartition:
             if not log_range.is_deliverable:
                 self._skip(log_range)
                 continue
-            portion = self._portion_of(log_range)
-            if portion is not None and acquired.count:
-                break
             limit = records_max - acquired.count if is_strict else log_range.end - log_range.first
+            portion = self._portion_of(log_range)
             if portion is not None:
-                self._acquire_known(member, log_range, min(limit, portion), now_ms, acquired)
-                break
+                limit = 0 if acquired.count else min(limit, portion)
             self._acquire_known(member, log_range, limit, now_ms, acquired)
+            if portion is not None:
+                break
             limit = records_max - acquired.count if is_strict else limit
             self._acquire_new(member, log_range, limit, now_ms, acquired, is_strict=is_strict)
         self._pass_complete()
