@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kraft.broker.share_partition.acknowledging import Acknowledgement, check_acknowledgements
 from kraft.broker.share_partition.log_ranges import LogRange
 from kraft.broker.share_partition.offset_runs import OffsetRun, OffsetRuns
+from kraft.broker.share_partition.portions import portion_of
 from kraft.broker.share_partition.states import (
     AcknowledgementBatch,
     AcknowledgeResult,
@@ -133,7 +134,8 @@ class SharePartition:
 
         `ranges` has what the log was found to contain, without holes, from `fetch_offset` or an earlier offset on. The
         member gets all available records of a log batch with which it reaches `records_max`, or no record more if the
-        limit `is_strict` (KIP-1206). A result ends at the end of a log batch once it has `batch_records`."""
+        limit `is_strict` (KIP-1206). A result ends at the end of a log batch once it has `batch_records`. Of a
+        log batch with records that have few deliveries left the member gets a portion, and nothing else."""
         acquired = _AcquiredBatches(batch_records)
         for log_range in ranges:
             if log_range.first > self._runs.end or acquired.count >= records_max:
@@ -143,7 +145,12 @@ class SharePartition:
                 self._skip(log_range)
                 continue
             limit = records_max - acquired.count if is_strict else log_range.end - log_range.first
+            portion = self._portion_of(log_range)
+            if portion is not None:
+                limit = 0 if acquired.count else min(limit, portion)
             self._acquire_known(member, log_range, limit, now_ms, acquired)
+            if portion is not None:
+                break
             limit = records_max - acquired.count if is_strict else limit
             self._acquire_new(member, log_range, limit, now_ms, acquired, is_strict=is_strict)
         self._pass_complete()
@@ -158,6 +165,15 @@ class SharePartition:
 
         self._runs.change(log_range.first, log_range.end, skipped)
         self._runs.extend(log_range.end, GAP)
+
+    def _portion_of(self, log_range: LogRange) -> int | None:
+        """Return how many available records of a log batch a member gets; None if no record has few deliveries left."""
+        available = (
+            (run.end - run.first, run.value.delivery_count)
+            for run in self._runs.within(log_range.first, log_range.end)
+            if run.value.state is RecordState.AVAILABLE
+        )
+        return portion_of(available, log_range.end - log_range.first, self.limits.delivery_count_max)
 
     def _acquire_known(
         self, member: str, log_range: LogRange, limit: int, now_ms: int, acquired: _AcquiredBatches
@@ -234,13 +250,19 @@ class SharePartition:
         self._runs.change(item.first, item.end, begun)
 
     def release_member(self, member: str) -> StateWrite | None:
-        """Release all records that a member holds, because its session ends. The records count as not delivered, since
-        the member has not processed them. Return the change to persist, or None if the member holds nothing."""
+        """Release all records that a member holds, because its session ends. Their delivery counts stay: a record that
+        crashes each of its members is archived after its last delivery. Return the change to persist, or None if the
+        member holds nothing."""
         number = self._writes + 1
         held = [run for run in self._runs if _is_held(run.value) and run.value.member == member]
         for run in held:
-            self._runs.change(run.first, run.end, lambda one: _given_back(one, number))
+            self._runs.change(run.first, run.end, lambda one: self._given_back(one, number))
         return self._begin_write(number) if held else None
+
+    def _given_back(self, delivery: Delivery, number: int) -> Delivery:
+        """Return a held record whose member's session ends, while write `number` is being persisted."""
+        state = self._state_after(delivery)
+        return delivery._replace(write=number, next_state=state, next_count=delivery.delivery_count)
 
     def expire_locks(self, now_ms: int) -> StateWrite | None:
         """Release the records whose lock has expired. Return the change to persist, or None if no lock has expired. The
@@ -365,10 +387,6 @@ class _AcquiredBatches:
 def _is_held(delivery: Delivery) -> bool:
     """Return whether a member holds the record, and has not asked to change that."""
     return delivery.state is RecordState.ACQUIRED and delivery.write == NO_WRITE
-
-
-def _given_back(delivery: Delivery, number: int) -> Delivery:
-    return delivery._replace(write=number, next_state=RecordState.AVAILABLE, next_count=delivery.delivery_count - 1)
 
 
 def _joined(batches: Iterable[StateBatch]) -> tuple[StateBatch, ...]:

@@ -193,7 +193,8 @@ class StateSpy:
         def spy_release(member: str) -> StateWrite | None:
             write = release(member)
             if write is not None:
-                add(steps.MemberReleased(leader, member, write.number))
+                limit = state.limits.delivery_count_max
+                add(steps.MemberReleased(leader, member, limit, write.number))
             return write
 
         state.acquire = spy_acquire  # type: ignore[method-assign]

@@ -251,6 +251,7 @@ class LedSharePartition(Parked):
 
     def release(self, member: str) -> None:
         """Release the records that a member holds, because its session has ended."""
+        self.take_limits()
         write = None if self.state is None else self.state.release_member(member)
         if write is not None:
             self._persist(QueuedWrite(write))

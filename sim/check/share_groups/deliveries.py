@@ -59,8 +59,8 @@ class DeliveryCountsRise(_DeliveryCheck):
 
     id = "S2"
     statement = (
-        "the delivery count of a record rises by one with each delivery, except those that a session's end gave back, "
-        "and never exceeds the limit"
+        "the delivery count of a record rises by one with each delivery, also after the end of a session, and never "
+        "exceeds the limit"
     )
 
     def delivered(self, seen: RecordDelivered) -> None:

@@ -223,7 +223,8 @@ class ShareFeed:
         yield from ()
 
     def _released(self, seen: steps.MemberReleased) -> Iterator[Observation]:
-        self._records(seen.leader).release(seen.member, seen.write)
+        self._limit(seen.leader.key, seen.deliveries_max)
+        self._records(seen.leader).release(seen.member, seen.deliveries_max, seen.write)
         yield from ()
 
     def _expired(self, seen: steps.LocksExpired) -> Iterator[Observation]:

@@ -77,10 +77,10 @@ class LedRecords:
         self.changes[write] = due
         return due
 
-    def release(self, member: str, write: int) -> None:
-        """Let a member's records become available as if they had not been delivered, when a write is persisted."""
+    def release(self, member: str, deliveries_max: int, write: int) -> None:
+        """Let a member's records become available when a write is persisted, or archived after their last delivery."""
         due = {
-            offset: (holding.delivery_count - 1, int(RecordState.AVAILABLE))
+            offset: (holding.delivery_count, _state_after(AcknowledgeType.RELEASE, holding, deliveries_max))
             for offset, holding in self.held.items()
             if holding.member == member and holding.write == NO_WRITE
         }
@@ -173,7 +173,8 @@ class LedRecords:
 
 
 def _state_after(kind: AcknowledgeType, holding: Holding, deliveries_max: int) -> int:
-    """Return the state of a record after an acknowledgement of this type, or after its lock has expired."""
+    """Return the state of a record after an acknowledgement of this type. The expiry of a lock and the end of a session
+    have the effect of RELEASE."""
     if kind is AcknowledgeType.ACCEPT:
         return int(RecordState.ACKNOWLEDGED)
     is_released = kind is AcknowledgeType.RELEASE and holding.delivery_count < deliveries_max

@@ -91,10 +91,11 @@ class RecordsAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class MemberReleased:
-    """A leader releases all records of a member, because its session has ended. They count as not delivered."""
+    """A leader releases all records of a member, because its session has ended."""
 
     leader: ShareLeader
     member: str
+    deliveries_max: int
     write: int
 
 

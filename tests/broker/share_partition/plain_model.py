@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from kraft.broker.share_partition.log_ranges import LogRange
 from kraft.broker.share_partition.states import AcknowledgementBatch, AcknowledgeType, RecordState, ShareLimits
@@ -48,6 +49,16 @@ class PlainSharePartition:
         for piece in ranges:
             if len(taken) >= most or piece.first > self.end:
                 break
+            portion = self._portion(piece)
+            if portion is not None:
+                if not taken:
+                    strict_end = most if strict else piece.end
+                    for offset in portion[:strict_end]:
+                        count = self.records[offset].count + 1
+                        lock = now_ms + self.limits.lock_duration_ms
+                        self.records[offset] = PlainRecord(RecordState.ACQUIRED, count, member, lock)
+                        taken.append((offset, count))
+                break
             has_room = None
             for offset in range(piece.first, piece.end):
                 record = self.records.get(offset)
@@ -73,6 +84,31 @@ class PlainSharePartition:
                     taken.append((offset, count))
         self._advance()
         return taken
+
+    def _portion(self, piece: LogRange) -> list[int] | None:
+        """Return the offsets of a portion, if a record of the log batch has few deliveries left."""
+        most = self.limits.delivery_count_max
+        half = max(2, most / 2)
+        known = [offset for offset in range(piece.first, piece.end) if offset in self.records]
+        free = [offset for offset in known if self.records[offset].state is RecordState.AVAILABLE]
+        worn = [offset for offset in free if self.records[offset].count >= half]
+        if not piece.is_deliverable or not worn:
+            return None
+        for offset in worn:
+            if most > 2 and self.records[offset].count >= most - 1:
+                before = [one for one in free if one < offset]
+                first_worn = [one for one in worn if one < offset][:1]
+                if not first_worn:
+                    return before or [offset]
+                return before[: self._portion_size(piece, free, first_worn[0])]
+        return free[: self._portion_size(piece, free, worn[0])]
+
+    def _portion_size(self, piece: LogRange, free: list[int], worn: int) -> int:
+        half = max(2, ceil(self.limits.delivery_count_max / 2))
+        size, divisions = piece.end - piece.first, self.records[worn].count - half + 1
+        for _ in range(divisions):
+            size //= 2
+        return max(1, size, sum(one < worn for one in free))
 
     def acknowledge(self, member: str, batches: Sequence[AcknowledgementBatch], now_ms: int) -> tuple[ErrorCode, int]:
         named = [
@@ -113,7 +149,7 @@ class PlainSharePartition:
         self.writes += bool(held)
         for offset in held:
             record = self.records[offset]
-            target = (RecordState.AVAILABLE, record.count - 1)
+            target = (self._released(record), record.count)
             self.records[offset] = replace(record, write=self.writes, target=target)
         return self.writes if held else 0
 

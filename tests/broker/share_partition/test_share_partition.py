@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraft.broker.share_partition.log_ranges import LogRange
 from kraft.broker.share_partition.share_partition import SharePartition
 from kraft.broker.share_partition.states import (
@@ -217,16 +219,89 @@ def test_an_acknowledgement_of_records_below_the_start_offset_succeeds() -> None
     assert share.acknowledge("m1", [AcknowledgementBatch(0, 4, (ACCEPT,))], 0) == (ErrorCode.NONE, None)
 
 
-def test_a_closed_session_gives_its_records_back_as_if_they_were_not_delivered() -> None:
+def test_a_closed_session_gives_its_records_back_and_their_deliveries_count() -> None:
     share = partition()
     acquire(share, records(0, 5))
     acquire(share, records(5, 10), member="m2")
     write = share.release_member("m1")
     assert write is not None
-    assert write.batches == (StateBatch(0, 4, 0, 0),)
+    assert write.batches == (StateBatch(0, 4, 0, 1),)
     share.write_stored(write.number)
-    assert acquire(share, records(0, 10), member="m2") == (AcquiredBatch(0, 4, 1),)
+    assert acquire(share, records(0, 10), member="m2") == (AcquiredBatch(0, 4, 2),)
     assert share.release_member("m1") is None
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_a_record_whose_members_all_crash_is_archived_after_as_many_deliveries_as_the_limit(limit: int) -> None:
+    share = partition(limits=ShareLimits(delivery_count_max=limit))
+    counts = []
+    while acquired := acquire(share, records(0, 1)):
+        counts += [batch.delivery_count for batch in acquired]
+        write = share.release_member("m1")
+        assert write is not None
+        share.write_stored(write.number)
+    assert counts == list(range(1, limit + 1))
+    assert share.start_offset == share.end_offset == 1
+
+
+def test_a_closed_session_archives_only_its_records_at_the_limit() -> None:
+    share = partition(batches=(StateBatch(3, 5, 0, 1),), limits=ShareLimits(delivery_count_max=2))
+    assert acquire(share, records(0, 10)) == (AcquiredBatch(0, 2, 1), AcquiredBatch(3, 5, 2), AcquiredBatch(6, 9, 1))
+    write = share.release_member("m1")
+    assert write is not None
+    assert write.batches == (StateBatch(0, 2, 0, 1), StateBatch(3, 5, 4, 2), StateBatch(6, 9, 0, 1))
+    assert (write.start_offset, write.delivery_complete_count) == (0, 3)
+    share.write_stored(write.number)
+    assert acquire(share, records(0, 10), member="m2") == (AcquiredBatch(0, 2, 2), AcquiredBatch(6, 9, 2))
+
+
+def test_a_closed_session_does_not_change_records_that_are_being_acknowledged() -> None:
+    share = partition(limits=ShareLimits(delivery_count_max=1))
+    acquire(share, records(0, 10))
+    acknowledged = acknowledge(share, 0, 5, REJECT, ACCEPT, ACCEPT, RENEW, RENEW, ACCEPT)
+    closed = share.release_member("m1")
+    assert closed is not None
+    assert closed.batches == (StateBatch(3, 4, 4, 1), StateBatch(6, 9, 4, 1))
+    share.write_stored(acknowledged.number)
+    assert share.start_offset == 3
+    share.write_stored(closed.number)
+    assert share.start_offset == share.end_offset == 10
+
+
+def test_records_of_an_acknowledgement_that_failed_are_given_back_by_a_later_close() -> None:
+    share = partition()
+    acquire(share, records(0, 2))
+    write = acknowledge(share, 0, 0, ACCEPT)
+    closed = share.release_member("m1")
+    assert closed is not None
+    share.write_failed(write.number)
+    share.write_stored(closed.number)
+    assert acquire(share, records(0, 2), member="m2") == (AcquiredBatch(1, 1, 2),)
+    again = share.release_member("m1")
+    assert again is not None
+    assert again.batches == (StateBatch(0, 0, 0, 1),)
+
+
+def test_a_renewal_before_a_session_closes_does_not_count_as_another_delivery() -> None:
+    share = partition()
+    acquire(share, records(0, 4))
+    assert share.acknowledge("m1", [AcknowledgementBatch(0, 3, (RENEW,))], 1_000) == (ErrorCode.NONE, None)
+    write = share.release_member("m1")
+    assert write is not None
+    assert write.batches == (StateBatch(0, 3, 0, 1),)
+    share.write_stored(write.number)
+    assert acquire(share, records(0, 4), member="m2", now_ms=1_000) == (AcquiredBatch(0, 3, 2),)
+
+
+def test_a_closed_session_whose_write_fails_keeps_its_records_until_their_locks_expire() -> None:
+    share = partition(limits=ShareLimits(delivery_count_max=2))
+    acquire(share, records(0, 4))
+    write = share.release_member("m1")
+    assert write is not None
+    share.write_failed(write.number)
+    assert acquire(share, records(0, 4), member="m2") == ()
+    assert share.expire_locks(LOCK_MS) is not None
+    assert acquire(share, records(0, 4), member="m2", now_ms=LOCK_MS) == (AcquiredBatch(0, 3, 2),)
 
 
 def test_a_group_takes_no_new_records_when_too_many_are_in_flight() -> None:
@@ -300,7 +375,7 @@ def test_a_write_over_records_that_left_the_log_settles_without_effect() -> None
 
 
 def test_a_new_leader_continues_from_the_persisted_batches() -> None:
-    share = partition(10, (StateBatch(10, 12, 2, 1), StateBatch(15, 16, 4, 5), StateBatch(17, 18, 0, 4)))
+    share = partition(10, (StateBatch(10, 12, 2, 1), StateBatch(15, 16, 4, 5), StateBatch(17, 18, 0, 2)))
     assert (share.start_offset, share.end_offset, share.fetch_offset) == (13, 19, 13)
     acquired = acquire(share, records(10, 20))
-    assert acquired == (AcquiredBatch(13, 14, 1), AcquiredBatch(17, 18, 5), AcquiredBatch(19, 19, 1))
+    assert acquired == (AcquiredBatch(13, 14, 1), AcquiredBatch(17, 18, 3), AcquiredBatch(19, 19, 1))

@@ -10,7 +10,7 @@ from kraft.broker.share_partition.share_partition import SharePartition
 from kraft.broker.share_partition.states import AcknowledgementBatch, RecordState, ShareLimits, StateWrite
 from tests.broker.share_partition.plain_model import PlainRecord, PlainSharePartition
 
-LIMITS = ShareLimits(delivery_count_max=2, record_locks_max=12, lock_duration_ms=100)
+LIMITS = ShareLimits(record_locks_max=12, lock_duration_ms=100)
 MEMBERS = ("m1", "m2")
 OFFSETS = st.integers(0, 12)
 AHEAD = st.integers(-2, 8)
@@ -21,9 +21,10 @@ TYPES = st.integers(0, 4)
 class Pair:
     """The share partition and its model, which get the same calls."""
 
-    def __init__(self) -> None:
-        self.real = SharePartition(state_epoch=1, leader_epoch=2, start_offset=3, limits=LIMITS)
-        self.plain = PlainSharePartition(3, LIMITS)
+    def __init__(self, deliveries_max: int) -> None:
+        limits = LIMITS._replace(delivery_count_max=deliveries_max)
+        self.real = SharePartition(state_epoch=1, leader_epoch=2, start_offset=3, limits=limits)
+        self.plain = PlainSharePartition(3, limits)
         self.now_ms = 0
         self.open: list[int] = []
 
@@ -127,9 +128,11 @@ CALLS = st.one_of(
 
 
 @settings(max_examples=120, deadline=None)
-@given(calls=st.lists(CALLS, min_size=10, max_size=40))
-def test_a_share_partition_does_what_a_model_of_single_records_does(calls: list[tuple[object, ...]]) -> None:
-    pair = Pair()
+@given(deliveries_max=st.sampled_from((1, 2, 3, 5)), calls=st.lists(CALLS, min_size=10, max_size=40))
+def test_a_share_partition_does_what_a_model_of_single_records_does(
+    deliveries_max: int, calls: list[tuple[object, ...]]
+) -> None:
+    pair = Pair(deliveries_max)
     for call in calls:
         match call:
             case ("acquire", str(member), list(sizes), int(most), bool(strict)):

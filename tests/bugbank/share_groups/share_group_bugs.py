@@ -15,10 +15,16 @@ from kraft.broker.share_coordinator.records import NO_EPOCH
 from kraft.broker.share_coordinator.requests import InitializeStateRequest, StateReply, WriteStateRequest
 from kraft.broker.share_coordinator.step import ShareStep
 from kraft.broker.share_group.state import ShareDraft
-from kraft.broker.share_partition import log_ranges, share_partition
+from kraft.broker.share_partition import log_ranges
 from kraft.broker.share_partition.acknowledging import Acknowledgement
 from kraft.broker.share_partition.share_partition import SharePartition
-from kraft.broker.share_partition.states import AcknowledgementBatch, AcknowledgeType, StateBatch, StateWrite
+from kraft.broker.share_partition.states import (
+    AcknowledgementBatch,
+    AcknowledgeType,
+    RecordState,
+    StateBatch,
+    StateWrite,
+)
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank.mutation import bug
 from tests.bugbank.originals import Planting
@@ -197,19 +203,21 @@ def release_acknowledges(plant: Planting) -> None:
 
 @bug(
     "B76b",
-    "records that a session's end gives back count as delivered",
+    "a session's end lowers the delivery counts of the records that it gives back",
     part=PART,
     expected=("S5", "S2"),
     directed=play.a_session_ends,
     swarm=play.trials,
 )
-def given_back_counts(plant: Planting) -> None:
-    original = share_partition._given_back
+def given_back_does_not_count(plant: Planting) -> None:
+    """Records that crash every member are delivered permanently."""
+    original = SharePartition._given_back
 
-    def twin(delivery: Any, number: int) -> Any:
-        return original(delivery, number)._replace(next_count=delivery.delivery_count)
+    def twin(self: SharePartition, delivery: Any, number: int) -> Any:
+        given_back = original(self, delivery, number)
+        return given_back._replace(next_state=RecordState.AVAILABLE, next_count=delivery.delivery_count - 1)
 
-    plant.replace(share_partition, "_given_back", twin)
+    plant.replace(SharePartition, "_given_back", twin)
 
 
 @bug(

@@ -4,6 +4,7 @@ lost, and an acknowledgement that is reported as successful is not delivered aga
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -74,7 +75,51 @@ def test_records_of_a_member_that_leaves_are_free_at_once() -> None:
             assert waited_ms < LOCK_MS
 
         await at_work(body, other)
-        assert {record.delivery_count for record in other.read} == {1}
+        assert {record.delivery_count for record in other.read} == {2}
+
+    alone(test)
+
+
+def test_a_record_on_which_every_member_fails_is_archived_after_its_last_delivery() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage, share_delivery_count_limit="3")
+        await fill(stage, [7])
+        counts: list[int] = []
+        for number in range(4):
+            with suppress(ArithmeticError):
+                async with share_consumer(stage, f"failing-{number}") as consumer:
+                    await consumer.subscribe(["orders"])
+                    for record in await consumer.poll(timeout_ms=LOCK_MS // 2):
+                        counts.append(record.delivery_count)
+                        raise ArithmeticError
+        assert counts == [1, 2, 3]
+        await fill(stage, [8])
+        async with share_consumer(stage) as consumer:
+            await consumer.subscribe(["orders"])
+            assert numbers(await consumer.poll()) == [8]
+
+    alone(test)
+
+
+def test_records_that_are_fetched_with_one_on_which_every_member_fails_are_all_processed() -> None:
+    async def test(stage: Stage) -> None:
+        await begin(stage, share_delivery_count_limit="3")
+        await fill(stage, range(8), linger_ms=100)
+        processed: list[int] = []
+        failures = 0
+        while len(processed) < 7:
+            with suppress(ArithmeticError):
+                async with share_consumer(stage, f"reader-{failures}") as consumer:
+                    await consumer.subscribe(["orders"])
+                    while len(processed) < 7:
+                        for number in numbers(await consumer.poll(records_max=1)):
+                            if number == 3:
+                                failures += 1
+                                raise ArithmeticError
+                            processed.append(number)
+                    await consumer.commit()
+        assert sorted(processed) == [0, 1, 2, 4, 5, 6, 7]
+        assert failures == 3
 
     alone(test)
 

@@ -204,8 +204,8 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S2 after a change of the leader": ([*MOVED, acquired(2, 2, 2, leader=NEXT)], [acquired(3, 3, 1, leader=NEXT)]),
     "S2 after the end of a session": (
-        [*EXPIRED, acquired(2, 3, 2), MemberReleased(FIRST, "a", 3), stored(3), acquired(2, 2, 2, member="b")],
-        [acquired(3, 3, 3, member="b")],
+        [*ACCEPTED, MemberReleased(FIRST, "a", DELIVERIES_MAX, 2), stored(2), acquired(2, 2, 2, member="b")],
+        [acquired(3, 3, 1, member="b")],
     ),
     "S3": ([*MOVED, acquired(2, 2, 2, leader=NEXT)], [acquired(1, 1, 1, leader=NEXT)]),
     "S3 by a leader that has not been replaced": (
@@ -241,6 +241,14 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
                                                                  sent(3, 10)]),
     "S5 by a start offset behind unfinished records above the log start offset": (
         [*ACCEPTED, LogStartSeen(FIRST, 3), acknowledged(3, 3, ACCEPT, 2), sent(2, 4)], [sent(3, 6)],
+    ),
+    "S5 by the end of a session that lowers a delivery count": (
+        [*ACCEPTED, MemberReleased(FIRST, "a", DELIVERIES_MAX, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)), stored(2)],
+        [acquired(2, 3, 2), MemberReleased(FIRST, "a", DELIVERIES_MAX, 3), sent(3, 2, StateBatch(2, 3, FREE, 1))],
+    ),
+    "S5 by the end of a session after the last delivery": (
+        [*EXPIRED, acquired(2, 3, 2), MemberReleased(FIRST, "a", 2, 3), sent(3, 4)],
+        [stored(3), acquired(4, 9), MemberReleased(FIRST, "a", 1, 4), sent(4, 4, StateBatch(4, 9, FREE, 1))],
     ),
     "S5 by a change that is repeated": (
         [*EXPIRED, stored(2, is_stored=False), acquired(2, 3, 2), sent(2, 2, StateBatch(2, 3, FREE, 1)), stored(2)],

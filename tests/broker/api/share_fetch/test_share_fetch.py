@@ -328,15 +328,20 @@ def test_a_renewal_needs_a_request_that_says_so_and_fetches_nothing(shared: Any)
     shared(test)
 
 
+async def lower_limit(share: Share, member: ShareMember, deliveries: int) -> None:
+    """Set the group's limit of deliveries."""
+    client = await share.cluster.connect(share.leader, member.seam)
+    resource = altered(ConfigResourceType.GROUP, "g", ("share.delivery.count.limit", SET, str(deliveries)))
+    changed = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    assert changed.responses[0].error_code == ErrorCode.NONE
+
+
 def test_an_expired_lock_archives_a_record_that_has_reached_a_lowered_limit(shared: Any) -> None:
     async def test(share: Share, member: ShareMember) -> None:
         await share.append("a")
         await member.acquire()
         assert (await member.acquire((0, 0, RELEASE))).acquired == [(0, 0, 2)]
-        client = await share.cluster.connect(share.leader, member.seam)
-        resource = altered(ConfigResourceType.GROUP, "g", ("share.delivery.count.limit", SET, "2"))
-        changed = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
-        assert changed.responses[0].error_code == ErrorCode.NONE
+        await lower_limit(share, member, 2)
         await share.world.sleep_ms(LOCK_MS + 1_000)
         assert share.led.state.start_offset == 1
         assert (await ShareMember(share, "m2").fetch(wait_ms=1_000)).acquired == []
@@ -369,7 +374,7 @@ def test_a_final_request_gives_the_records_back_at_once(shared: Any) -> None:
         closed = await member.respond((0, 0, ACCEPT), share_session_epoch=-1)
         assert closed.error_code == ErrorCode.NONE
         other = ShareMember(share, "m2")
-        assert (await other.acquire()).acquired == [(1, 1, 1)]
+        assert (await other.acquire()).acquired == [(1, 1, 2)]
         assert await member.acknowledge((1, 1, ACCEPT)) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
     shared(test)
@@ -381,7 +386,7 @@ def test_a_final_acknowledgement_ends_the_session(shared: Any) -> None:
         await member.acquire()
         assert await member.acknowledge((0, 0, ACCEPT), share_session_epoch=-1) is ErrorCode.NONE
         other = ShareMember(share, "m2")
-        assert (await other.acquire()).acquired == [(1, 1, 1)]
+        assert (await other.acquire()).acquired == [(1, 1, 2)]
 
     shared(test)
 
@@ -392,7 +397,54 @@ def test_a_lost_connection_gives_the_records_back(shared: Any) -> None:
         await member.acquire()
         share.world.kill("member-m1")
         other = ShareMember(share, "m2")
-        assert (await other.acquire()).acquired == [(0, 0, 1)]
+        assert (await other.acquire()).acquired == [(0, 0, 2)]
+
+    shared(test)
+
+
+def test_a_record_whose_members_all_lose_their_connections_is_archived_after_its_last_delivery(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        counts = []
+        for number in range(3):
+            crashing = ShareMember(share, f"crashing-{number}")
+            ((_, _, count),) = (await crashing.acquire()).acquired
+            counts.append(count)
+            share.world.kill(f"member-{crashing.name}")
+        assert counts == [1, 2, 3]
+        await share.append("b")
+        assert (await member.acquire()).values == {1: "b"}
+        assert share.led.state.start_offset == 1
+
+    shared(test, group_share_delivery_count_limit="3")
+
+
+def test_the_delivery_count_of_a_record_whose_session_ended_survives_the_death_of_the_leader(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        assert await member.acknowledge(share_session_epoch=-1, named=False) is ErrorCode.NONE
+        other = ShareMember(share, "m2")
+        assert (await other.acquire()).acquired == [(0, 0, 2)]
+        assert await other.acknowledge(share_session_epoch=-1, named=False) is ErrorCode.NONE
+        while share.led is not None:
+            await share.world.sleep_ms(5)
+        share.world.kill(share.cluster.name(share.leader))
+        await share.world.sleep_ms(3_000)
+        assert (await ShareMember(share, "m3").acquire()).acquired == [(0, 0, 3)]
+
+    shared(test)
+
+
+def test_a_session_that_ends_archives_a_record_that_has_reached_a_lowered_limit(shared: Any) -> None:
+    async def test(share: Share, member: ShareMember) -> None:
+        await share.append("a")
+        await member.acquire()
+        assert (await member.acquire((0, 0, RELEASE))).acquired == [(0, 0, 2)]
+        await lower_limit(share, member, 2)
+        assert await member.acknowledge(share_session_epoch=-1, named=False) is ErrorCode.NONE
+        await share.append("b")
+        assert (await ShareMember(share, "m2").acquire()).values == {1: "b"}
 
     shared(test)
 
