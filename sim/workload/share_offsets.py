@@ -8,6 +8,7 @@ committed states, and with the members of the group (S14).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.broker.coordinator.shard_driver import ShardState
@@ -26,7 +27,7 @@ from kraft.wire.error_codes import ErrorCode
 FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 POSITIONS = 5
 """Number of start offsets to choose from, evenly from the first offset to the end."""
-RAISED_BY = {SET_SHARE_OFFSETS: 1, DELETE_SHARE_OFFSETS: 0, DELETE_SHARE_GROUP: 0}
+RAISED_BY = MappingProxyType({SET_SHARE_OFFSETS: 1, DELETE_SHARE_OFFSETS: 0, DELETE_SHARE_GROUP: 0})
 """Operation → by how much it raises the epoch of the group."""
 
 
