@@ -24,11 +24,18 @@ class FetchedBatch(NamedTuple):
 
 
 class LogRange(NamedTuple):
-    """The offsets [first, end) of one batch, or offsets without records that may be delivered."""
+    """The offsets [first, end) of one batch, or offsets without records that may be delivered. The batch has `passed`
+    more offsets below `first`."""
 
     first: int
     end: int
     is_deliverable: bool
+    passed: int = 0
+
+    @property
+    def batch_size(self) -> int:
+        """The number of offsets in the whole batch."""
+        return self.passed + self.end - self.first
 
 
 def log_ranges(
@@ -53,6 +60,7 @@ def log_ranges(
         if batch.first > position:
             ranges.append(LogRange(position, batch.first, is_deliverable=False))
         is_deliverable = not batch.is_control and not is_aborted
-        ranges.append(LogRange(max(batch.first, position), batch.end, is_deliverable))
+        first = max(batch.first, position)
+        ranges.append(LogRange(first, batch.end, is_deliverable, first - batch.first))
         position = batch.end
     return tuple(ranges)

@@ -18,7 +18,8 @@ def portion_of(available: Iterable[tuple[int, int]], size: int, delivery_count_m
     """Return the number of available records that a member gets of a log batch; None for all.
 
     `available` has the (number, delivery count) of neighbouring records with the same count, in ascending order of
-    offsets, and `size` is the number of offsets in the log batch."""
+    offsets, and `size` is the number of offsets in the whole log batch, so that portions do not become smaller while a
+    batch is read to its end."""
     divided_from = max(WHOLE_DELIVERIES_MIN, (delivery_count_max + 1) // 2)
     taken, portion = 0, None
     for number, count in available:

@@ -173,7 +173,7 @@ class SharePartition:
             for run in self._runs.within(log_range.first, log_range.end)
             if run.value.state is RecordState.AVAILABLE
         )
-        return portion_of(available, log_range.end - log_range.first, self.limits.delivery_count_max)
+        return portion_of(available, log_range.batch_size, self.limits.delivery_count_max)
 
     def _acquire_known(
         self, member: str, log_range: LogRange, limit: int, now_ms: int, acquired: _AcquiredBatches

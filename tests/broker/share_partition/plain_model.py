@@ -105,7 +105,7 @@ class PlainSharePartition:
 
     def _portion_size(self, piece: LogRange, free: list[int], worn: int) -> int:
         half = max(2, ceil(self.limits.delivery_count_max / 2))
-        size, divisions = piece.end - piece.first, self.records[worn].count - half + 1
+        size, divisions = piece.batch_size, self.records[worn].count - half + 1
         for _ in range(divisions):
             size //= 2
         return max(1, size, sum(one < worn for one in free))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft.broker.share_partition.log_ranges import LogRange
+from kraft.broker.share_partition.log_ranges import FetchedBatch, LogRange, log_ranges
 from kraft.broker.share_partition.portions import portion_of
 from kraft.broker.share_partition.share_partition import SharePartition
 from kraft.broker.share_partition.states import (
@@ -111,6 +111,14 @@ def test_a_portion_ends_a_fetch_before_records_that_were_never_delivered() -> No
     assert offsets_of(share, "m", whole) == [4, 5, 6, 7]
 
 
+def test_a_portion_is_that_of_the_whole_log_batch_when_the_log_is_read_from_the_middle_of_it() -> None:
+    share = partition(StateBatch(0, 15, 0, 3))
+    portions = []
+    while share.fetch_offset < share.end_offset:
+        portions.append(offsets_of(share, "m", *log_ranges([FetchedBatch(0, SIZE)], share.fetch_offset)))
+    assert portions == [list(range(8)), list(range(8, 16))]
+
+
 def test_a_strict_limit_below_the_portion_holds() -> None:
     share = partition(StateBatch(0, 15, 0, 3))
     (acquired,) = share.acquire("m", [LogRange(0, SIZE, is_deliverable=True)], 5, 0, is_strict=True)
@@ -129,11 +137,12 @@ RECORDS = st.lists(
     limit=st.integers(1, 10),
     known=RECORDS,
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    passed=st.integers(0, 12),
     records_max=st.integers(1, 24),
     strict=st.booleans(),
 )
 def test_portions_are_those_of_a_model_of_single_records(
-    limit: int, known: list[tuple[RecordState, int]], sizes: list[int], records_max: int, *, strict: bool
+    limit: int, known: list[tuple[RecordState, int]], sizes: list[int], passed: int, records_max: int, *, strict: bool
 ) -> None:
     limits = ShareLimits(delivery_count_max=limit)
     states = [(state, min(count, limit)) for state, count in [(RecordState.AVAILABLE, 0), *known]]
@@ -144,7 +153,7 @@ def test_portions_are_those_of_a_model_of_single_records(
     ranges: list[LogRange] = []
     for size in sizes:
         first = ranges[-1].end if ranges else 0
-        ranges.append(LogRange(first, first + size, is_deliverable=True))
+        ranges.append(LogRange(first, first + size, is_deliverable=True, passed=0 if ranges else passed))
     for _ in range(4):
         acquired = share.acquire("m", ranges, records_max, 0, is_strict=strict)
         found = [(offset, one.delivery_count) for one in acquired for offset in range(one[0], one[1] + 1)]
