@@ -181,12 +181,15 @@ class ShareCoordinator:
         self, request: InitializeStateRequest, known: ShareSnapshot | None, now: Now
     ) -> tuple[ShareStateEntry, ...]:
         """Return the first snapshot of a share partition, or one that replaces a state of an older epoch. A request
-        that arrives again changes nothing, because the state may have been written since."""
+        that arrives again changes nothing, because the state may have been written since. A state without a start
+        offset gets one in the same epoch too, because a group's member may begin it while an administrator sets the
+        start offset. A leader that has read the state before is fenced then."""
         epoch, start = request.state_epoch, request.start_offset
-        if known is not None and epoch == known.state_epoch:
+        is_begun = known is not None and epoch == known.state_epoch
+        if known is not None and is_begun and (start == NO_OFFSET or known.start_offset != NO_OFFSET):
             return ()
         snapshot_epoch = 0 if known is None else known.snapshot_epoch + 1
-        leader_epoch = NO_EPOCH if known is None else known.leader_epoch
+        leader_epoch = NO_EPOCH if known is None or is_begun else known.leader_epoch
         count = NO_COUNT if start == NO_OFFSET else 0
         snapshot = ShareSnapshot(snapshot_epoch, epoch, leader_epoch, start, count, now.wall_ms, now.wall_ms)
         return (ShareStateEntry(request.key, snapshot),)

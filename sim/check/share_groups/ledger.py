@@ -4,9 +4,10 @@ The model is independent of the share coordinator's: it keeps the delivery of ea
 of an offset, the one with the higher count holds, and of equal counts the one with the higher state. From one start
 offset on, the highest number of complete records holds.
 
-A state *begins* with its first snapshot, with one of another state epoch, because an administrator has set the start
-offset, and when it is deleted. What leaders and members have done before does not matter to the state then. A state
-that is begun after a deletion may have a lower state epoch than the one before, so each begin has a number.
+A state *begins* with its first snapshot, when an administrator sets the start offset, and when it is deleted. The
+snapshot with a set start offset has another state epoch, or no leader has read the state since. What leaders and
+members have done before does not matter to the state then. A state that is begun after a deletion may have a lower
+state epoch than the one before, so each begin has a number.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class ShareLedger:
         count, begin = value.delivery_complete_count, known.begin
         if isinstance(value, ShareSnapshot):
             epochs, start, changed = (value.state_epoch, value.leader_epoch), value.start_offset, {}
-            begin += value.state_epoch != known.state_epoch
+            is_set = known.start_offset == NO_OFFSET != start and value.leader_epoch == NO_EPOCH
+            begin += is_set or value.state_epoch != known.state_epoch
         else:
             leader_epoch = known.leader_epoch if value.leader_epoch == NO_EPOCH else value.leader_epoch
             epochs, start = (known.state_epoch, leader_epoch), max(known.start_offset, value.start_offset)

@@ -164,6 +164,20 @@ def test_a_change_of_the_start_offset_that_arrives_again_keeps_what_was_written_
     assert (state.start_offset, state.batches) == (8, (acked(9, 9),))
 
 
+def test_a_start_offset_is_set_in_a_state_of_the_same_epoch_that_has_none_yet() -> None:
+    """A member joins while an administrator sets the offsets of a group whose states have not begun."""
+    shares = Coordinated()
+    shares.initialize(state_epoch=1)
+    shares.read(4)
+    assert shares.initialize(3, state_epoch=1) is ErrorCode.NONE
+    assert shares.write(900, state_epoch=1, leader_epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
+    for one in (shares, shares.failover()):
+        state = one.read(4).state
+        assert state is not None
+        assert (state.state_epoch, state.start_offset, state.delivery_complete_count) == (1, 3, 0)
+    assert shares.write(5, state_epoch=1, leader_epoch=4) is ErrorCode.NONE
+
+
 def test_a_deleted_state_is_gone_and_can_be_deleted_again() -> None:
     shares = Coordinated()
     shares.initialize(0)

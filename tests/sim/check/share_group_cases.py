@@ -165,6 +165,8 @@ DELETED = [
     *committed(4, snapshot(-1, state_epoch=1, leader_epoch=-1, count=-1)),
 ]
 """The group was deleted, and begins again in the same state epoch."""
+SET = [*DELETED, *committed(5, snapshot(3, state_epoch=1, leader_epoch=-1)), changed(3, begin_before=3)]
+"""An administrator has set the start offset of the new group, before a leader has found one."""
 REJECTED = [
     *ACCEPTED,
     acknowledged(3, 3, REJECT, 2),
@@ -349,6 +351,10 @@ SHARE_GROUP_CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "S14": (RESET, [changed(3)]),
     "S14 by a start offset that was set before": (RESET, [changed(1, begin_before=2)]),
+    "S14 by a start offset that is not set in a state without one": (SET, [changed(2, begin_before=3)]),
+    "S14 by a start offset that a leader has found": (
+        [*DELETED, *committed(5, snapshot(3, state_epoch=1))], [changed(3, begin_before=3)],
+    ),
     "S14 by deliveries that are kept": (
         RESET, [*committed(4, snapshot(1, StateBatch(2, 3, FREE, 1), state_epoch=3)), changed(1, begin_before=2)],
     ),
