@@ -32,11 +32,13 @@ RAISED_BY = MappingProxyType({SET_SHARE_OFFSETS: 1, DELETE_SHARE_OFFSETS: 0, DEL
 
 
 class _Before(NamedTuple):
-    """A group before a request: its epoch and members, and the begins of the states that its share partitions have."""
+    """A group before a request: its epoch and members, the number of the last begin of each state, and which of its
+    share partitions have a state now."""
 
     epoch: int
     members: frozenset[str]
     begins: Mapping[ShareKey, int]
+    present: frozenset[ShareKey]
 
 
 class ShareOffsetsWork:
@@ -70,9 +72,8 @@ class ShareOffsetsWork:
         for index, offset in offsets.items():
             key = ShareKey(group, topic.topic_id, index)
             start = offset if verb == SET_SHARE_OFFSETS else NO_OFFSET
-            if verb == SET_SHARE_OFFSETS or key in before.begins:
-                begin = before.begins.get(key, 0)
-                self._cluster.watch.tell(OffsetsChanged(key, start, begin, members))
+            if verb == SET_SHARE_OFFSETS or key in before.present:
+                self._cluster.watch.tell(OffsetsChanged(key, start, before.begins[key], members))
         return True
 
     def _offset(self, topic: TopicImage, index: int, position: int) -> int:
@@ -86,8 +87,9 @@ class ShareOffsetsWork:
             key: ledger.state(key)
             for key in (ShareKey(group, topic.topic_id, index) for index in range(topic.partition_count))
         }
-        begins = {key: state.begin for key, state in states.items() if state.state_epoch != NO_EPOCH}
-        return _Before(NO_EPOCH if found is None else found.epoch, frozenset(_ids(found)), begins)
+        begins = {key: state.begin for key, state in states.items()}
+        present = frozenset(key for key, state in states.items() if state.state_epoch != NO_EPOCH)
+        return _Before(NO_EPOCH if found is None else found.epoch, frozenset(_ids(found)), begins, present)
 
     def _members_throughout(self, group: str, before: _Before, raised_by: int) -> tuple[str, ...]:
         """Return the members that were in the group before a request, and still are. Another epoch of the group than

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from kraft.broker.share_coordinator.records import NO_OFFSET
+from kraft.sim.check.observations import Observation
+from kraft.sim.check.share_groups.feed import ShareFeed
+from kraft.sim.check.share_groups.steps import OffsetsChanged
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.drawn_share_group import VERBS
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
     ACKNOWLEDGING_LEADER,
     CUT_OFF_MEMBER,
+    DELETE_SHARE_OFFSETS,
     END_MEMBER,
     GROW_TOPIC,
     HOLD_RECORDS,
@@ -140,6 +147,26 @@ def test_offsets_are_not_changed_while_a_member_is_there() -> None:
     run, found = played(start(0, 0), *(at(3_000, verb, 0, MOMENTS.index(AT_ONCE)) for verb in SHARE_OFFSET_VERBS))
     assert not found
     assert (run.shared.offsets.done, run.shared.offsets.refused) == (0, 3)
+
+
+def test_a_change_of_deleted_offsets_is_compared_with_states_that_begin_after_the_deletion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes: list[OffsetsChanged] = []
+    original = ShareFeed._changed
+
+    def noted(feed: ShareFeed, seen: OffsetsChanged) -> Iterator[Observation]:
+        changes.append(seen)
+        return original(feed, seen)
+
+    monkeypatch.setattr(ShareFeed, "_changed", noted)
+    now = MOMENTS.index(AT_ONCE)
+    changing = (at(3_000, DELETE_SHARE_OFFSETS, 0, now), at(3_200, SET_SHARE_OFFSETS, 0, now))
+    run, found = played(start(0, 0), at(2_000, END_MEMBER, 0), *changing, duration_ms=6_000)
+    assert not found
+    assert run.shared.offsets.done == 2
+    deleted = {one.begin_before for one in changes if one.start_offset == NO_OFFSET}
+    assert (deleted, {one.begin_before for one in changes if one.start_offset != NO_OFFSET}) == ({1}, {2})
 
 
 PAUSED = (Fault(at_ms=1_000, kind=PAUSE, role=SHARE_LEADER, duration_ms=12_000),)
