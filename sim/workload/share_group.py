@@ -349,7 +349,7 @@ class ShareGroupWork:
             return
         self._is_stopped = True
         if not await self.cluster.wait_until(lambda: not (self._writers or self._absent), WRITTEN_MS_MAX):
-            self.cluster.report.fail("L7", "the producers of the share groups' records did not end")
+            self.cluster.report.fail("L7", "producers or offset changes of the share groups did not end")
         for member in self._members.values():
             member.way, member.holds = ACCEPTS, False
         for group in GROUPS:

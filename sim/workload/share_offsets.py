@@ -1,8 +1,8 @@
 """Changes of the offsets of share groups in a run: an administrator sets or deletes the offsets of a group, or deletes
 the group.
 
-The brokers permit that only while the group has no members. What the administrator was told is compared with the
-committed states, and with the members of the group (S14).
+The brokers permit that only while the group has no members. The responses to the administrator are compared with
+the committed states, and with the members of the group (S14).
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class PositionCompared:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChangeCompared:
-    """Event: an administrator was told that a change of offsets is done. `is_committed`: the state has begun again
-    since the request, with nothing but the new start offset, or has been deleted."""
+    """Event: an administrator got the response that a change of offsets is done. `is_committed`: the state has begun
+    again since the request, with nothing but the new start offset, or has been deleted."""
 
     changed: steps.OffsetsChanged
     is_committed: bool

@@ -193,8 +193,8 @@ class CompleteRecordsAreCounted(Check):
 
 
 class OffsetsChangeAsConfirmed(Check):
-    """Check what an administrator was told about a share group whose offsets were set or deleted, or that was
-    deleted."""
+    """Check the responses to an administrator who sets or deletes the offsets of a share group, or deletes the
+    group."""
 
     id = "S14"
     statement = (

@@ -201,7 +201,7 @@ class AcceptConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsChanged:
-    """An administrator was told that a share partition now begins at this offset; -1: that its state was deleted.
+    """An administrator got the response that a share partition now begins at this offset; -1: its state was deleted.
     `begin_before` is the number of the begin of the state before the request, and `members` are those that were in the
     group all the time from before the request until after the response."""
 

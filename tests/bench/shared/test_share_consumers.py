@@ -1,4 +1,4 @@
-"""What the benchmark of share consumers makes of the output of Kafka's tool."""
+"""Tests of the figures that the benchmark of share consumers reads from the output of Kafka's tool."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_the_rate_of_a_share_group_is_of_all_its_consumers_over_the_same_time() 
     assert parse(ONE + late + TOTAL, size=1000, count=6500, cpu_s=0.8125) == Bulk(8.0, 125.0)
 
 
-def test_lines_of_share_consumers_that_run_into_each_other_are_told_apart() -> None:
+def test_lines_of_share_consumers_without_a_line_break_between_them_are_separated() -> None:
     text = ONE + OTHER + TOTAL
     together = "".join(text.splitlines()[1:-1]) + "\n\n" + TOTAL
     assert parse(together, size=1000, count=6500, cpu_s=0.8125) == parse(text, size=1000, count=6500, cpu_s=0.8125)

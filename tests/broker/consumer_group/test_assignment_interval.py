@@ -90,7 +90,7 @@ def test_the_next_assignment_is_due_when_the_last_one_is_as_old_as_the_interval(
 
 
 def settle_without_time(group: MigratingGroup) -> None:
-    """Let all clients work while the clock stands still."""
+    """Let all clients take steps while the clock does not advance."""
     for _ in range(12):
         for client in group.clients:
             group.step(client)

@@ -233,7 +233,7 @@ class ShareTrial:
     # an administrator
 
     def reset(self, start_offset: int) -> None:
-        """Set the start offset. Nobody tells the leader; it reads the state again when it learns of it."""
+        """Set the start offset. The leader reads the state again when one of its writes is fenced."""
         begin = self.feed.ledger.state(KEY).begin
         self._go_on()
         self._state_epoch += 1

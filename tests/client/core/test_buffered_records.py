@@ -13,7 +13,7 @@ from kraft.seam import WireError
 from kraft.wire.error_codes import ErrorCode
 
 DAMAGED = -1
-"""Stands for a damaged batch."""
+"""The size of a damaged batch."""
 
 
 @dataclass
