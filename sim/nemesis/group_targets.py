@@ -5,13 +5,13 @@ The state comes from the memory of coordinators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kraft.broker.consumer_group.records import MemberState
-from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import DurableState
+from kraft.sim.cluster.active_coordinators import active_group_coordinators
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
 
@@ -46,13 +46,8 @@ class GroupTargets:
         """Role → function that returns the nodes with that role."""
 
     def _finder(self, role: str) -> Callable[[], list[int]]:
-        return lambda: [node for node, machine in self._coordinators() if role in roles_of(machine, plan.MIXED_GROUP)]
-
-    def _coordinators(self) -> Iterator[tuple[int, GroupCoordinator]]:
-        """Yield (node, state) of all partitions of groups that are coordinated."""
-        for node in self._cluster.shape.broker_ids:
-            observer = self._cluster.watch.nodes.get(node)
-            broker = None if observer is None else observer.node.broker
-            for _, shard in sorted(broker.broker.groups.shards.items()) if broker is not None else ():
-                if shard.state is ShardState.ACTIVE and shard.machine is not None:
-                    yield node, shard.machine
+        return lambda: [
+            node
+            for node, _, machine in active_group_coordinators(self._cluster)
+            if role in roles_of(machine, plan.MIXED_GROUP)
+        ]

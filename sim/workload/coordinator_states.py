@@ -6,14 +6,12 @@ The records of the replay are those that the simulated disk of the coordinator's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kraft.broker.consumer_group.state import ConsumerGroup
 from kraft.broker.coordinator.group_coordinators import GroupShard
-from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.sim.check.consumer_groups.ledger import GroupLedger
 from kraft.sim.check.consumer_groups.states import CoordinatorCompared
 from kraft.sim.check.shadow import ShadowLog
+from kraft.sim.cluster.active_coordinators import active_group_coordinators
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 
@@ -53,16 +51,8 @@ class CoordinatorStates:
         while True:
             await self._cluster.world.sleep_ms(LOOK_MS)
             look += 1
-            for node, shard in self._active():
+            for node, shard, _ in active_group_coordinators(self._cluster):
                 self._look_at(node, shard, is_due=not look % LOOKS_PER_COMPARISON)
-
-    def _active(self) -> Iterator[tuple[int, GroupShard]]:
-        for node in self._cluster.shape.broker_ids:
-            observer = self._cluster.watch.nodes.get(node)
-            broker = None if observer is None else observer.node.broker
-            for _, shard in sorted(broker.broker.groups.shards.items()) if broker is not None else ():
-                if shard.state is ShardState.ACTIVE and shard.machine is not None:
-                    yield node, shard
 
     def _look_at(self, node: int, shard: GroupShard, *, is_due: bool) -> None:
         name = (node, shard.partition.index)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.broker.share_coordinator.records import NO_EPOCH, NO_OFFSET, ShareKey
 from kraft.broker.share_group.state import ShareGroup
 from kraft.client import KafkaError
@@ -20,6 +19,7 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.image.partitions import TopicImage
 from kraft.sim.check.share_groups.steps import OffsetsChanged
+from kraft.sim.cluster.active_coordinators import active_group_coordinators
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import DELETE_SHARE_GROUP, DELETE_SHARE_OFFSETS, SET_SHARE_OFFSETS
 from kraft.wire.error_codes import ErrorCode
@@ -101,19 +101,11 @@ class ShareOffsetsWork:
 
     def _group(self, group: str) -> ShareGroup | None:
         """Return the committed state of a group at its coordinator; None if no coordinator has it."""
-        return next((found for found in self._committed(group) if found is not None), None)
-
-    def _committed(self, group: str) -> Iterator[ShareGroup | None]:
-        for node in self._cluster.shape.broker_ids:
-            observer = self._cluster.watch.nodes.get(node)
-            broker = None if observer is None else observer.node.broker
-            for _, shard in sorted(broker.broker.groups.shards.items()) if broker is not None else ():
-                if (
-                    shard.state is ShardState.ACTIVE
-                    and shard.machine is not None
-                    and shard.partition.leader is not None
-                ):
-                    yield shard.machine.committed.shares.get(group)
+        for _, shard, machine in active_group_coordinators(self._cluster):
+            found = machine.committed.shares.get(group)
+            if found is not None and shard.partition.leader is not None:
+                return found
+        return None
 
 
 def _ids(group: ShareGroup | None) -> Iterator[str]:
