@@ -44,7 +44,12 @@ ADVICE = MappingProxyType(
         ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
         ErrorCode.GROUP_ID_NOT_FOUND: "see kraft groups list",
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "see kraft transactions list",
-        ErrorCode.NON_EMPTY_GROUP: "stop its members first, or see kraft groups remove-members",
+        ErrorCode.NON_EMPTY_GROUP: (
+            "killed members leave after their session timeout; stop the others first: see kraft groups members"
+        ),
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+            "the group has another type, or members with other assignors; see kraft groups list"
+        ),
         ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
         ErrorCode.BROKER_NOT_AVAILABLE: "use --bootstrap-controller for a controller; see kraft brokers",

@@ -316,7 +316,7 @@ def force_terminate(
         return {"transactional_id": name, "producer_id": identity.producer_id, "epoch": identity.producer_epoch}
 
     def line(name: str, identity: ProducerIdentity) -> str:
-        return f"transactional id {name}: no transaction is open, earlier producers are fenced"
+        return f"transactional id {name}: any open transaction is aborted, earlier producers are fenced"
 
     report_results(connection.run(work), "transactional_id", as_json, row, line)
 

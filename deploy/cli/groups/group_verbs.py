@@ -230,7 +230,9 @@ def remove_members(
         raise CommandFailed("which members? give --member ID, --instance ID or --all", code=EXIT_USAGE)
 
     async def work(admin: Admin) -> list[str]:
-        from kraft.client.admin.groups import SHARE
+        from kraft.client import KafkaError
+        from kraft.client.admin.groups import CONSUMER, SHARE
+        from kraft.wire.error_codes import ErrorCode
 
         described = await admin.groups.describe(group)
         if described.type == SHARE:
@@ -244,7 +246,15 @@ def remove_members(
             known = ", ".join(one.instance_id or one.member_id for one in described.members) or "none"
             raise CommandFailed(f"group {group} has no such member (members: {known})")
         if chosen:
-            await admin.groups.remove_members(group, chosen)
+            try:
+                await admin.groups.remove_members(group, chosen)
+            except KafkaError as problem:
+                if problem.code is not ErrorCode.UNKNOWN_MEMBER_ID or described.type != CONSUMER:
+                    raise
+                raise CommandFailed(
+                    f"group {group} is a consumer group: only members of the classic protocol can be removed; others "
+                    "leave when they are stopped"
+                ) from problem
         return [one.instance_id or one.member_id for one in chosen]
 
     removed = connection.run(work)

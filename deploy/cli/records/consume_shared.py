@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 RECORDS_MAX = 500
 OTHER_OPTIONS = (
-    "--share-group {group}: the group decides where to read and what to deliver; leave out {names} (see kraft configs "
-    "describe --group {group})"
+    "--share-group {group}: settings of the group, such as share.auto.offset.reset and share.isolation.level, decide "
+    "where to read and what to deliver; leave out {names} (see kraft configs describe --group {group})"
 )
 
 

@@ -31,7 +31,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "group.coordinator.rebalance.protocols",
         LIST,
         "classic,consumer,streams",
-        "Group protocols that are served. Classic is always served; share and streams never are.",
+        "Group protocols that are served. Classic always is, share if share.version is 1, streams never.",
         each_of("consumer", "classic", "share", "streams"),
     ),
     key(

@@ -156,7 +156,8 @@ def test_a_bug_is_not_turned_into_a_user_error() -> None:
 def test_a_kafka_error_is_reported_with_subject_reason_and_advice() -> None:
     told = sentence(KafkaError(ErrorCode.NON_EMPTY_GROUP, "group g: it has members"))
     assert told == (
-        "group g: it has members (NON_EMPTY_GROUP); stop its members first, or see kraft groups remove-members"
+        "group g: it has members (NON_EMPTY_GROUP); killed members leave after their session timeout; stop the others "
+        "first: see kraft groups members"
     )
     assert sentence(KafkaError(ErrorCode.INVALID_CONFIG, "no")) == "no (INVALID_CONFIG)"
 
