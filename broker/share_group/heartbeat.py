@@ -3,7 +3,8 @@
 A heartbeat updates the member's metadata, begins to initialize new share partitions, and increases the group epoch if
 the subscriptions or their topics have changed. Then it computes the target assignment if it belongs to an older epoch
 and is as old as the assignment interval, and gives the member its target. Nothing has to be revoked first, because
-members may share a partition. All records are one atomic write.
+members may share a partition. All records are one atomic write. The interval to the next heartbeat is short while share
+partitions are being initialized.
 Source: ShareGroupHeartbeatRequest 1, KIP-932, Kafka's GroupMetadataManager.
 """
 
@@ -45,6 +46,10 @@ from kraft.broker.share_group.requests import (
 from kraft.broker.share_group.state import ShareDraft, ShareGroup
 from kraft.wire.error_codes import ErrorCode
 
+INITIALIZING_BEAT_MS = 300
+"""Heartbeat interval in ms while share partitions are being initialized. Members cannot know when these can be
+assigned, so with the group's interval the first member of a new group would wait five seconds for its partitions."""
+
 
 class ShareSurroundings(NamedTuple):
     """What a heartbeat needs besides the group and the request."""
@@ -82,6 +87,8 @@ def share_heartbeat(
     is_shown = request.subscribed_names is not None or after.assigned != before.assigned
     assignment = after.assigned if is_shown else None
     beat_ms = around.settings.heartbeat_interval_ms
+    if draft.group.states.initializing:
+        beat_ms = min(beat_ms, INITIALIZING_BEAT_MS)
     reply = ShareHeartbeatReply(ErrorCode.NONE, None, request.member_id, after.epoch, beat_ms, assignment)
     return reply, initialization
 
