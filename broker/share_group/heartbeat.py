@@ -46,7 +46,7 @@ from kraft.broker.share_group.requests import (
 from kraft.broker.share_group.state import ShareDraft, ShareGroup
 from kraft.wire.error_codes import ErrorCode
 
-INITIALIZING_BEAT_MS = 300
+INITIALIZING_HEARTBEAT_MS = 300
 """Heartbeat interval in ms while share partitions are being initialized. Members cannot know when these can be
 assigned, so with the group's interval the first member of a new group would wait five seconds for its partitions."""
 
@@ -88,7 +88,7 @@ def share_heartbeat(
     assignment = after.assigned if is_shown else None
     beat_ms = around.settings.heartbeat_interval_ms
     if draft.group.states.initializing:
-        beat_ms = min(beat_ms, INITIALIZING_BEAT_MS)
+        beat_ms = min(beat_ms, INITIALIZING_HEARTBEAT_MS)
     reply = ShareHeartbeatReply(ErrorCode.NONE, None, request.member_id, after.epoch, beat_ms, assignment)
     return reply, initialization
 

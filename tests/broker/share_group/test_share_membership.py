@@ -23,7 +23,7 @@ from kraft.broker.group.requests import (
 from kraft.broker.group.shard import GroupSettings
 from kraft.broker.group.step import CoordinatorStep, DeleteShareStates, InitializeShareStates
 from kraft.broker.shard.now import Now
-from kraft.broker.share_group.heartbeat import INITIALIZING_BEAT_MS
+from kraft.broker.share_group.heartbeat import INITIALIZING_HEARTBEAT_MS
 from kraft.broker.share_group.requests import (
     ShareDescribeRequest,
     ShareHeartbeatRequest,
@@ -141,9 +141,9 @@ def test_a_member_gets_partitions_once_their_states_are_initialized() -> None:
 
 def test_members_send_heartbeats_soon_while_partitions_are_being_initialized() -> None:
     shares = Shares()
-    assert shares.beat().heartbeat_interval_ms == INITIALIZING_BEAT_MS
+    assert shares.beat().heartbeat_interval_ms == INITIALIZING_HEARTBEAT_MS
     shares.initialize(1)
-    assert shares.beat(epoch=1).heartbeat_interval_ms == INITIALIZING_BEAT_MS
+    assert shares.beat(epoch=1).heartbeat_interval_ms == INITIALIZING_HEARTBEAT_MS
     shares.initialize(0)
     assert shares.beat(epoch=2).heartbeat_interval_ms == ShareMembershipSettings().heartbeat_interval_ms
 
