@@ -16,6 +16,7 @@ from kraft.deploy.cli.times import TIME_MS_MAX
 
 if TYPE_CHECKING:
     from kraft.client.core.records import ConsumerRecord
+    from kraft.client.core.share.records import ShareRecord
 
 _KNOWN = frozenset(
     {
@@ -24,6 +25,7 @@ _KNOWN = frozenset(
         "offset",
         "timestamp_ms",
         "leader_epoch",
+        "delivery_count",
         "key",
         "key_base64",
         "value",
@@ -44,8 +46,9 @@ class NewRecord:
     timestamp_ms: int | None = None
 
 
-def to_json(record: ConsumerRecord) -> dict[str, Any]:
-    """Return a record as an object."""
+def to_json(record: ConsumerRecord | ShareRecord) -> dict[str, Any]:
+    """Return a record as an object. A record of a share group has its delivery count, too."""
+    count = getattr(record, "delivery_count", None)
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -54,6 +57,7 @@ def to_json(record: ConsumerRecord) -> dict[str, Any]:
         **_field("key", record.key),
         **_field("value", record.value),
         "headers": [[name, _header(value)] for name, value in record.headers],
+        **({} if count is None else {"delivery_count": count}),
     }
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.client import ShareRecord
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.records.json_lines import NewRecord, from_json, to_json
 from tests.deploy.cli.records.records import record
@@ -28,6 +29,13 @@ def test_json_records_hold_utf_8_as_text_and_other_bytes_as_base64() -> None:
     shown = to_json(record(b"\xff", "ü".encode(), (("h", b"\xff"),)))
     assert (shown["key"], shown["value_base64"], shown["headers"]) == ("ü", "/w==", [["h", {"base64": "/w=="}]])
     assert "value" not in shown
+
+
+def test_a_record_of_a_share_group_has_its_delivery_count_and_can_be_sent_again() -> None:
+    shown = to_json(ShareRecord("t", 1, 5, 1_000, None, b"v", (), 0, 3))
+    assert shown["delivery_count"] == 3
+    assert from_json(json.dumps(shown).encode()) == NewRecord(b"v", None, (), 1, 1_000)
+    assert "delivery_count" not in to_json(record(b"v"))
 
 
 def test_json_records_accept_headers_as_an_object() -> None:
