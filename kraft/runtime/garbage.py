@@ -83,7 +83,7 @@ class GarbagePolicy(trio.abc.Instrument):
             self._collect_young()
 
     def _collect_young(self) -> None:
-        young = len(gc.get_objects(0)) + len(gc.get_objects(1))
+        young = young_count()
         is_growing = young - self._young > YOUNG_MAX // 4
         self._count_ns = WORK_NS_MAX if is_growing else WORK_NS_CALM
         self._young = young
@@ -101,3 +101,12 @@ class GarbagePolicy(trio.abc.Instrument):
     def _collected(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "stop" and info["generation"] == 1:
             gc.freeze()
+
+
+def young_count() -> int:
+    """Return the number of objects in the two younger generations.
+
+    No other thread may run while the list of them exists. A tuple that another thread is building would be in it, and
+    would then fail with SystemError (bad argument to internal function), because something else refers to it. So the
+    list is made, measured and dropped by C functions, between which Python does not switch threads."""
+    return sum(map(len, map(gc.get_objects, (0, 1))))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from kraft.runtime.garbage import WORK_NS_CALM, WORK_NS_MAX, YOUNG_MAX, GarbagePolicy
+from kraft.runtime.garbage import WORK_NS_CALM, WORK_NS_MAX, YOUNG_MAX, GarbagePolicy, young_count
 
 
 class Cycle:
@@ -138,3 +140,28 @@ def test_garbage_policy_counts_work_of_trio_turns_but_not_waiting(
     ended = len(held)
     trio.run(trio.lowlevel.checkpoint)
     assert len(held) == ended
+
+
+def test_counting_the_young_objects_does_not_disturb_a_thread_that_builds_tuples() -> None:
+    failures: list[SystemError] = []
+    is_over = threading.Event()
+
+    def build() -> None:
+        while not is_over.is_set():
+            try:
+                tuple(number for number in range(200))
+            except SystemError as failure:
+                failures.append(failure)
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=build)
+    thread.start()
+    try:
+        for _ in range(20_000):
+            young_count()
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(interval_s)
+    assert failures == []
