@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from tests.bench import bare, clients, cold, frames, java_tools, metadata
 from tests.bench.contest import Contest, Figures, Goal, Row
 from tests.bench.own import KILOBYTE, PARTITIONS, Alone, Amounts, Chains
-from tests.bench.shared import share_consumers
+from tests.bench.share_groups import share_consumers
 from tests.bench.table import percentile
 from tests.bench.transactional import load
 from tests.stages.started_clusters import LocalCluster

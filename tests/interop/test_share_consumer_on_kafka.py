@@ -19,7 +19,7 @@ from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from kraft.wire.error_codes import ErrorCode
 from tests.bench.kafka import free_port, layout_running
-from tests.bench.shared.share_consumers import begin_at_start
+from tests.bench.share_groups.share_consumers import begin_at_start
 from tests.interop.own_members import SECONDS, fill, make_topic, until
 from tests.interop.test_kafkas_tools import SCRIPT
 from tests.stages.started_clusters import running

@@ -159,13 +159,12 @@ class ShareFetchOperation(Parked):
                 self.kept.parked = self
                 self.context.answer_later(self.request, self._warm, cold)
             return
-        acquirable = self._acquirable_count(found)
         if found or self.is_final or not (is_waiting or self.kept.partitions) or self._needs_no_bytes():
             self._measure_wait(is_over=True)
-            self._measure_ratio(acquirable)
+            self._measure_ratio(found)
             self._finish(found)
         else:
-            self._measure_wait(is_over=acquirable > 0)
+            self._measure_wait(is_over=not self.is_wait_measured and self._acquirable_count({}) > 0)
             self._park()
 
     async def _warm(self, cold: ColdRead) -> None:
@@ -279,10 +278,10 @@ class ShareFetchOperation(Parked):
             self.is_wait_measured = True
             meters.acquire_ms.update((self.context.loop.clock.monotonic_ns() - self.began_ns) / NS_PER_MS)
 
-    def _measure_ratio(self, acquirable: int) -> None:
+    def _measure_ratio(self, found: dict[TopicIdPartition, Acquisition]) -> None:
         meters = self.context.shares.group_meters.get(self.kept.member.group)
         if meters is not None and self.kept.partitions and self.limits.records_max > 0:
-            meters.fetch_ratio.update(PERCENT * acquirable // len(self.kept.partitions))
+            meters.fetch_ratio.update(PERCENT * self._acquirable_count(found) // len(self.kept.partitions))
 
     # answering
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bench.bare import Bulk
-from tests.bench.shared.share_consumers import parse
+from tests.bench.share_groups.share_consumers import parse
 
 ONE = """[2026-11-28 03:00:01,000] WARN a line of the log
 2026-11-28 03:00:00:000, 2026-11-28 03:00:06:000, 0.9537, 0.1589, 166.6667, 1000, 6000 for share consumer 1
