@@ -21,7 +21,7 @@ from typing import Any
 import trio
 
 from kraft.broker.share_coordinator.records import ShareKey
-from kraft.client import KafkaError, Producer
+from kraft.client import Producer
 from kraft.client.admin import (
     Admin,
     ConfigChange,
@@ -30,8 +30,6 @@ from kraft.client.admin import (
     ElectionType,
     ResourceType,
 )
-from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.client.core.transaction_state import ProducerTransactionState
 from kraft.image.partitions import TopicImage
 from kraft.sim.check.share_groups.steps import ShareGroupDrained
@@ -58,7 +56,7 @@ from kraft.sim.nemesis.plan import (
     PlannedOperation,
 )
 from kraft.sim.workload.planned_requests import make_requests
-from kraft.sim.workload.share_member import ACCEPTS, LOCK_MS, WAYS, ShareMemberApplication
+from kraft.sim.workload.share_member import ACCEPTS, FAILURES, LOCK_MS, WAYS, ShareMemberApplication
 from kraft.sim.workload.share_offsets import ShareOffsetsWork
 
 TOPIC = "shared"
@@ -88,7 +86,6 @@ TRANSACTION_TIMEOUT_MS = 6_000
 WRITE_PAUSE_MS, BURST_MAX = 1_600, 12
 TRANSACTION_PAUSE_MS, ABORT_ONE_IN = 3_000, 2
 AGAIN_MS = 300
-FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 AT_ONCE, WHEN_LEFT, WHEN_CUT_OFF = "at once", "when all members have left", "when one member is cut off"
 MOMENTS = (AT_ONCE, WHEN_LEFT, WHEN_LEFT, WHEN_CUT_OFF)
 """When the offsets of a group are changed. The amount of the operation selects one."""

@@ -14,7 +14,7 @@ import trio
 
 from kraft.client import Acknowledgement, ShareConsumer
 from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.check.share_groups.steps import AcceptConfirmed
@@ -43,7 +43,8 @@ SETTINGS: Mapping[str, Any] = MappingProxyType(
         "metadata_max_age_ms": 8_000,
     }
 )
-FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
+FAILURES = (KafkaError, ClusterUnreachable, *CONNECTION_FAILURES)
+"""Errors that clients of share groups, and their administrator, may get while faults last."""
 
 
 class ShareMemberApplication:

@@ -15,16 +15,14 @@ from kraft.broker.share_coordinator.records import NO_EPOCH, NO_OFFSET, ShareKey
 from kraft.broker.share_group.state import ShareGroup
 from kraft.client import KafkaError
 from kraft.client.admin import Admin
-from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.image.partitions import TopicImage
 from kraft.sim.check.share_groups.steps import OffsetsChanged
 from kraft.sim.cluster.active_coordinators import active_group_coordinators
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import DELETE_SHARE_GROUP, DELETE_SHARE_OFFSETS, SET_SHARE_OFFSETS
+from kraft.sim.workload.share_member import FAILURES
 from kraft.wire.error_codes import ErrorCode
 
-FAILURES = (KafkaError, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES)
 POSITIONS = 5
 """Number of start offsets to choose from, evenly from the first offset to the end."""
 RAISED_BY = MappingProxyType({SET_SHARE_OFFSETS: 1, DELETE_SHARE_OFFSETS: 0, DELETE_SHARE_GROUP: 0})
