@@ -1,6 +1,6 @@
 """Begin and delete the states of a share group's partitions at the share coordinators, as the group coordinator says.
 
-A state that could not be begun is begun again by a later heartbeat. A group is deleted only when all its states are.
+What could not be begun or deleted is repeated by a later heartbeat. A group is deleted only when all its states are.
 Source: KIP-932, Kafka's GroupCoordinatorService.
 """
 
@@ -20,7 +20,7 @@ from kraft.broker.share_coordinator.requests import (
     StateReply,
     Ticket,
 )
-from kraft.broker.share_group.requests import ShareInitializedRequest, ShareMembershipSettings
+from kraft.broker.share_group.requests import ShareInitializedRequest, ShareMembershipSettings, StatesDeletedRequest
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -59,16 +59,22 @@ def _initialize(
 
 
 def _delete(shard: CoordinatorShard[GroupCoordinator], work: DeleteShareStates, ask: AskShareCoordinator) -> None:
-    ticket, request, places = work
+    (group, places), waiting = work
 
     def deleted(errors: dict[Place, ErrorCode]) -> None:
-        error = next((error for error in errors.values() if error is not ErrorCode.NONE), None)
-        if error is None:
-            shard.submit(request._replace(states_deleted=True), ticket)
+        refused = {topic_id: error for (topic_id, _), error in errors.items() if error is not ErrorCode.NONE}
+        done = frozenset(topic_id for topic_id, _ in places if topic_id not in refused)
+        if done:
+            shard.submit(StatesDeletedRequest(group, done), _no_reply)
+        if waiting is None:
+            return
+        ticket, request = waiting
+        if refused:
+            ticket(request.refused(next(iter(refused.values()))))
         else:
-            ticket(request.refused(error))
+            shard.submit(request._replace(states_deleted=True), ticket)
 
-    ask_all({place: DeleteStateRequest(ShareKey(request.group, *place)) for place in places}, ask, deleted)
+    ask_all({place: DeleteStateRequest(ShareKey(group, *place)) for place in places}, ask, deleted)
 
 
 def ask_all(

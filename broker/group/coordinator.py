@@ -257,7 +257,7 @@ class GroupCoordinator:
                 SendReply(ticket, request, _)
                 | ContinueRequest(ticket, request)
                 | ReadStableOffsets(ticket, request)
-                | DeleteShareStates(ticket, request, _)
+                | DeleteShareStates(_, (ticket, request))
             ):
                 if isinstance(request, (ConsumerHeartbeatRequest, JoinRequest)):
                     consumer_write_failed(self._shard, request.group)

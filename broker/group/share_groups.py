@@ -7,6 +7,9 @@ states of share partitions at the share coordinator. Source: KIP-932, Kafka's Gr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from uuid import UUID
+
 from kraft.broker.consumer_group.requests import JOIN_EPOCH
 from kraft.broker.group.requests import DeleteRequest, ListedGroup, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
@@ -25,6 +28,8 @@ from kraft.broker.share_group.heartbeat import (
     share_heartbeat,
 )
 from kraft.broker.share_group.initialization import (
+    ShareDeletion,
+    ShareInitialization,
     ShareMemory,
     begin_alteration,
     begin_deletion,
@@ -62,15 +67,17 @@ def heartbeat_in_share_group(
     draft = ShareDraft(group_id, EMPTY_SHARE_GROUP if group is None else group)
     memory = shard.share_memories.get(group_id) or ShareMemory()
     settings = shard.settings.share_settings_of(group_id)
-    reply, initialization = share_heartbeat(draft, request, ShareSurroundings(shard.topics, settings, memory, call.now))
+    reply, work = share_heartbeat(draft, request, ShareSurroundings(shard.topics, settings, memory, call.now))
     if reply.error is not ErrorCode.NONE:
         call.reply(ticket, reply)
         return
     shard.share_memories[group_id] = memory
     _write(draft, call)
     call.then(SendReply(ticket, request, reply))
-    if initialization is not None:
-        call.then(InitializeShareStates(initialization))
+    if isinstance(work, ShareInitialization):
+        call.then(InitializeShareStates(work))
+    elif work is not None:
+        call.then(DeleteShareStates(work))
     if request.member_id in draft.group.members:
         timer = ShareSessionTimer(group_id, request.member_id)
         shard.timers.set(timer, call.now.monotonic_ms + settings.session_timeout_ms)
@@ -122,9 +129,20 @@ def prepare_deletion(shard: Shard, request: PrepareDeleteRequest, ticket: Ticket
     """Begin to delete the offsets of an empty group in some topics."""
     draft = _draft_of_empty_group(shard, request, ticket, call)
     if draft is not None:
-        places = begin_deletion(draft, request.topic_ids, shard.topics)
-        _write(draft, call)
+        places = _begin_deletion(shard, draft, request.topic_ids, call)
         call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE, None, draft.group.epoch, places)))
+
+
+def _begin_deletion(
+    shard: Shard, draft: ShareDraft, topic_ids: Iterable[UUID], call: CoordinatorCall
+) -> tuple[tuple[UUID, int], ...]:
+    """Write what is being deleted, and return it. Heartbeats repeat the deletion only a retry interval later."""
+    places = begin_deletion(draft, topic_ids, shard.topics)
+    _write(draft, call)
+    if places:
+        memory = shard.share_memories.setdefault(draft.group_id, ShareMemory())
+        memory.deleting_ms = call.now.monotonic_ms
+    return places
 
 
 def share_states_deleted(shard: Shard, request: StatesDeletedRequest, ticket: Ticket, call: CoordinatorCall) -> None:
@@ -222,8 +240,8 @@ def must_delete_states(
     states, draft = group.states, ShareDraft(request.group, group)
     is_begun = request.states_deleted and not states.initialized and not states.initializing
     topic_ids = {*states.initialized, *states.initializing, *states.deleting}
-    places = () if is_begun else begin_deletion(draft, topic_ids, shard.topics)
+    places = () if is_begun else _begin_deletion(shard, draft, topic_ids, call)
     if places:
-        _write(draft, call)
-        call.then(DeleteShareStates(ticket, request, places))
+        deletion = ShareDeletion(request.group, places)
+        call.then(DeleteShareStates(deletion, (ticket, request)))
     return bool(places)

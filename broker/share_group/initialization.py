@@ -2,8 +2,10 @@
 
 A share partition is assigned only after the share coordinator has its state. The group coordinator first writes which
 ones it begins to initialize, then asks the share coordinator, then writes which ones are initialized. What was begun
-and not finished is begun again after the retry interval, also by a later coordinator. Source: KIP-932, Kafka's
-GroupMetadataManager.
+and not finished is begun again after the retry interval, also by a later coordinator. Deletions work in the same way:
+a state that is being deleted is initialized again only when its deletion has finished, because a late deletion would
+remove the new state of share partitions that are in use. Source: KIP-932, Kafka's GroupMetadataManager; Kafka
+initializes and deletes at the same time, and leaves it to the administrator to repeat a deletion.
 """
 
 from __future__ import annotations
@@ -29,13 +31,22 @@ class ShareInitialization(NamedTuple):
     partitions: tuple[tuple[UUID, int], ...]
 
 
-class ShareMemory:
-    """What a coordinator remembers of a share group besides its records: when it last asked for states."""
+class ShareDeletion(NamedTuple):
+    """Share partitions whose state the share coordinator must delete."""
 
-    __slots__ = ("asked_ms",)
+    group: str
+    partitions: tuple[tuple[UUID, int], ...]
+
+
+class ShareMemory:
+    """What a coordinator remembers of a share group besides its records: when it last asked for states, and when it
+    last asked for, or first saw, the deletion that is not finished."""
+
+    __slots__ = ("asked_ms", "deleting_ms")
 
     def __init__(self) -> None:
         self.asked_ms: int | None = None
+        self.deleting_ms: int | None = None
 
 
 def subscribed_to(group: ShareGroup) -> frozenset[str]:
@@ -62,7 +73,7 @@ def begin_initialization(
     missing: dict[UUID, TopicStates] = {}
     for name in sorted(subscribed_to(draft.group)):
         topic = topics.get(name)
-        if topic is not None:
+        if topic is not None and topic.topic_id not in states.deleting:
             numbers = frozenset(range(topic.partition_count)) - _numbers(states.initialized, topic.topic_id)
             if numbers:
                 missing[topic.topic_id] = TopicStates(name, numbers)
@@ -104,14 +115,16 @@ def finish_initialization(draft: ShareDraft, partitions: Iterable[tuple[UUID, in
 
 def begin_alteration(draft: ShareDraft, partitions: Iterable[tuple[UUID, str, int]]) -> None:
     """Begin a new epoch of the group, in which the states of these share partitions begin again. Those that are not
-    initialized yet are being initialized from now on."""
+    initialized yet are being initialized from now on. A deletion that has not finished in these topics is not
+    repeated, because it would remove the new states."""
     states = draft.group.states
-    initializing = dict(states.initializing)
+    initializing, deleting = dict(states.initializing), dict(states.deleting)
     for topic_id, name, number in partitions:
+        deleting.pop(topic_id, None)
         if number not in _numbers(states.initialized, topic_id):
             initializing[topic_id] = TopicStates(name, _numbers(initializing, topic_id) | {number})
-    if initializing != dict(states.initializing):
-        value = ShareStatesValue(initializing, states.initialized, states.deleting)
+    if initializing != dict(states.initializing) or deleting != dict(states.deleting):
+        value = ShareStatesValue(initializing, states.initialized, deleting)
         draft.write(ShareStatesKey(draft.group_id), value)
     draft.bump(draft.group.metadata_hash)
 
@@ -126,14 +139,32 @@ def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: TopicsV
         known = [one for one in (initializing.pop(topic_id, None), initialized.pop(topic_id, None)) if one is not None]
         places.update(((topic_id, number), None) for one in known for number in sorted(one.partitions))
         if topic_id in deleting:
-            topic = topics.get(deleting[topic_id])
-            count = 0 if topic is None or topic.topic_id != topic_id else topic.partition_count
-            places.update(((topic_id, number), None) for number in range(count))
+            places.update((place, None) for place in _all_of(topic_id, deleting[topic_id], topics))
         elif known:
             deleting[topic_id] = known[0].name
-    if deleting != dict(states.deleting):
-        draft.write(ShareStatesKey(draft.group_id), ShareStatesValue(initializing, initialized, deleting))
+    value = ShareStatesValue(initializing, initialized, deleting)
+    if value != states:
+        draft.write(ShareStatesKey(draft.group_id), value)
     return tuple(places)
+
+
+def repeat_deletion(
+    draft: ShareDraft, topics: TopicsView, memory: ShareMemory, now_ms: int, retry_ms: int
+) -> ShareDeletion | None:
+    """Return the states for whose deletion the share coordinator must be asked again, or None. That is due a retry
+    interval after it was last asked, or after this coordinator first saw the unfinished deletion: by then no request of
+    an earlier coordinator is under way."""
+    deleting = draft.group.states.deleting
+    if not deleting:
+        memory.deleting_ms = None
+        return None
+    if memory.deleting_ms is None:
+        memory.deleting_ms = now_ms
+    if now_ms - memory.deleting_ms < retry_ms:
+        return None
+    memory.deleting_ms = now_ms
+    places = [place for topic_id, name in deleting.items() for place in _all_of(topic_id, name, topics)]
+    return ShareDeletion(draft.group_id, tuple(places)) if places else None
 
 
 def finish_deletion(draft: ShareDraft, topic_ids: Iterable[UUID]) -> None:
@@ -155,6 +186,13 @@ def forget_states(draft: ShareDraft, topic_ids: Collection[UUID | None]) -> None
     left = ShareStatesValue(without(states.initializing), without(states.initialized), without(states.deleting))
     if left.topics() != states.topics():
         draft.write(ShareStatesKey(draft.group_id), left)
+
+
+def _all_of(topic_id: UUID, name: str, topics: TopicsView) -> list[tuple[UUID, int]]:
+    """Return all partitions of a topic; none if it does not exist any more."""
+    topic = topics.get(name)
+    count = 0 if topic is None or topic.topic_id != topic_id else topic.partition_count
+    return [(topic_id, number) for number in range(count)]
 
 
 def _numbers(states: Mapping[UUID, TopicStates], topic_id: UUID) -> frozenset[int]:

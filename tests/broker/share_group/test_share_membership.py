@@ -24,16 +24,21 @@ from kraft.broker.group.shard import GroupSettings
 from kraft.broker.group.step import CoordinatorStep, DeleteShareStates, InitializeShareStates
 from kraft.broker.shard.now import Now
 from kraft.broker.share_group.heartbeat import INITIALIZING_HEARTBEAT_MS
+from kraft.broker.share_group.initialization import ShareDeletion
 from kraft.broker.share_group.requests import (
+    PrepareAlterRequest,
+    PrepareDeleteRequest,
     ShareDescribeRequest,
     ShareHeartbeatRequest,
     ShareInitializedRequest,
     ShareMembershipSettings,
+    StatesDeletedRequest,
 )
 from kraft.wire.error_codes import ErrorCode
 
 TOPIC = UUID(int=7)
 SESSION_MS, RETRY_MS = 45_000, 30_000
+BOTH = [(TOPIC, 0), (TOPIC, 1)]
 
 
 class OneTopic:
@@ -311,21 +316,93 @@ def test_a_group_is_deleted_after_the_states_of_its_partitions() -> None:
     assert shares.ask(DeleteRequest("g")) is None
     work = shares.work[-1]
     assert isinstance(work, DeleteShareStates)
-    assert sorted(work.partitions) == [(TOPIC, 0), (TOPIC, 1)]
+    assert sorted(work.deletion.partitions) == [(TOPIC, 0), (TOPIC, 1)]
     assert shares.ask(DeleteRequest("g", states_deleted=True)) == DeleteReply(ErrorCode.NONE)
     assert shares.describe().error is ErrorCode.GROUP_ID_NOT_FOUND
     assert shares.failover().describe().error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_partitions_whose_states_may_be_deleted_are_initialized_again_when_the_deletion_of_the_group_fails() -> None:
+def test_states_are_initialized_again_only_after_their_deletion_has_finished() -> None:
     shares = Shares()
     shares.beat()
     shares.initialize(0, 1)
     shares.beat(epoch=-1)
     assert shares.ask(DeleteRequest("g")) is None
-    assert sorted(shares.work[-1].partitions) == [(TOPIC, 0), (TOPIC, 1)]
-    assert shares.beat().assignment == {}
-    assert shares.work[-1].initialization.partitions == ((TOPIC, 0), (TOPIC, 1))
+    work = shares.work[-1]
+    assert sorted(work.deletion.partitions) == BOTH
+    joined = shares.beat()
+    assert (joined.assignment, joined.heartbeat_interval_ms) == ({}, INITIALIZING_HEARTBEAT_MS)
+    assert shares.work[-1] is work
+    shares.ask(StatesDeletedRequest("g", frozenset((TOPIC,))))
+    shares.beat(epoch=joined.epoch)
+    assert sorted(shares.work[-1].initialization.partitions) == BOTH
+    shares.initialize(0, 1)
+    assert shares.beat(epoch=joined.epoch).assignment == {TOPIC: frozenset((0, 1))}
+
+
+def test_a_deletion_that_was_not_finished_is_repeated_after_the_retry_interval() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    begun = len(shares.work)
+    epoch = shares.beat().epoch
+    shares.pass_time(RETRY_MS - 1)
+    shares.beat(epoch=epoch)
+    assert len(shares.work) == begun
+    shares.pass_time(1)
+    shares.beat(epoch=epoch)
+    assert shares.work[begun:] == [DeleteShareStates(ShareDeletion("g", tuple(BOTH)))]
+    shares.beat(epoch=epoch)
+    assert len(shares.work) == begun + 1
+
+
+def test_a_new_coordinator_repeats_a_deletion_one_retry_interval_after_it_first_saw_it() -> None:
+    first = Shares()
+    first.beat()
+    first.initialize(0, 1)
+    first.beat(epoch=-1)
+    first.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    shares = first.failover()
+    shares.pass_time(RETRY_MS)
+    epoch = shares.beat().epoch
+    assert shares.work == []
+    shares.pass_time(RETRY_MS)
+    shares.beat(epoch=epoch)
+    assert shares.work == [DeleteShareStates(ShareDeletion("g", tuple(BOTH)))]
+
+
+def test_a_second_deletion_of_offsets_takes_away_what_was_initialized() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    first = shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    shares.ask(PrepareAlterRequest("g", ((TOPIC, "orders", 0),)))
+    shares.initialize(0)
+    second = shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    assert (sorted(first.partitions), second.partitions) == (BOTH, ((TOPIC, 0),))
+    shares.ask(StatesDeletedRequest("g", frozenset((TOPIC,))))
+    joined = shares.beat()
+    assert joined.assignment == {}
+    assert sorted(shares.work[-1].initialization.partitions) == BOTH
+
+
+def test_a_deletion_that_was_not_finished_is_not_repeated_for_altered_offsets() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    shares.ask(PrepareAlterRequest("g", ((TOPIC, "orders", 0), (TOPIC, "orders", 1))))
+    shares.initialize(0, 1)
+    joined = shares.beat()
+    assert joined.assignment == {TOPIC: frozenset((0, 1))}
+    begun = len(shares.work)
+    shares.pass_time(RETRY_MS)
+    shares.beat()
+    assert len(shares.work) == begun
 
 
 def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_began_to_delete() -> None:
@@ -337,10 +414,10 @@ def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_be
     first = shares.work[-1]
     shares.ask(DeleteRequest("g"))
     assert shares.work[-1] is not first
-    assert sorted(shares.work[-1].partitions) == sorted(first.partitions)
+    assert sorted(shares.work[-1].deletion.partitions) == sorted(first.deletion.partitions)
     other = shares.failover()
     other.ask(DeleteRequest("g"))
-    assert sorted(other.work[-1].partitions) == sorted(first.partitions)
+    assert sorted(other.work[-1].deletion.partitions) == sorted(first.deletion.partitions)
 
 
 def test_new_partitions_do_not_begin_states_again_that_are_being_begun() -> None:
