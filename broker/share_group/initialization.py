@@ -4,8 +4,8 @@ A share partition is assigned only after the share coordinator has its state. Th
 ones it begins to initialize, then asks the share coordinator, then writes which ones are initialized. What was begun
 and not finished is begun again after the retry interval, also by a later coordinator. Deletions work in the same way:
 a state that is being deleted is initialized again only when its deletion has finished, because a late deletion would
-remove the new state of share partitions that are in use. Source: KIP-932, Kafka's GroupMetadataManager; Kafka
-initializes and deletes at the same time, and leaves it to the administrator to repeat a deletion.
+remove the new state of share partitions that are in use. Kafka does not wait: a topic that is initialized is no longer
+being deleted. Source: KIP-932, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations

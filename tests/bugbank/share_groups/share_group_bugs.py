@@ -1,4 +1,4 @@
-"""Mutations of share groups: B70 to B77, B79 and B80."""
+"""Mutations of share groups: B70 to B77, B79 to B81."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kraft.broker.share_coordinator.coordinator import ShareCoordinator
 from kraft.broker.share_coordinator.records import NO_EPOCH
 from kraft.broker.share_coordinator.requests import InitializeStateRequest, StateReply, WriteStateRequest
 from kraft.broker.share_coordinator.step import ShareStep
+from kraft.broker.share_group import heartbeat
 from kraft.broker.share_group.state import ShareDraft
 from kraft.broker.share_partition import log_ranges
 from kraft.broker.share_partition.acknowledging import Acknowledgement
@@ -420,3 +421,36 @@ def snapshot_forgets_the_count(plant: Planting) -> None:
         return original(snapshot._replace(delivery_complete_count=0), now)
 
     plant.replace(coordinator, "_next_snapshot", twin)
+
+
+@bug(
+    "B81",
+    "the states of a share group are initialized while they are being deleted",
+    part=PART,
+    expected=("S10",),
+    directed=play.a_deletion_arrives_when_members_have_joined,
+    no_swarm="the state machines of a trial have no group coordinator",
+)
+def deletions_are_not_waited_for(plant: Planting) -> None:
+    original = heartbeat.begin_initialization
+
+    def twin(draft: ShareDraft, *around: Any) -> Any:
+        draft.group = draft.group._replace(states=draft.group.states._replace(deleting={}))
+        return original(draft, *around)
+
+    plant.replace(heartbeat, "begin_initialization", twin)
+
+
+@bug(
+    "B81b",
+    "a deletion of the states of a share group that nobody finished is not repeated",
+    part=PART,
+    expected=("S10",),
+    directed=play.a_deletion_is_not_answered,
+    no_swarm="the state machines of a trial have no group coordinator",
+)
+def deletions_are_not_repeated(plant: Planting) -> None:
+    def twin(*around: Any) -> None:
+        return None
+
+    plant.replace(heartbeat, "repeat_deletion", twin)

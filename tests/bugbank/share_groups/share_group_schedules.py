@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from kraft.broker.api.share_fetch.share_sessions import FINAL_EPOCH, ShareMember, ShareSessionCache
+from kraft.broker.coordinator.share_persister import PERSIST_MS_MAX
 from kraft.broker.share_partition.states import StateBatch
 from kraft.sim.check.base import Checks
 from kraft.sim.check.share_groups.persistence import share_checks
@@ -15,16 +16,19 @@ from kraft.sim.cluster.share_observer import spy_sessions
 from kraft.sim.nemesis.drawn_share_group import draw_share_faults, draw_share_group
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
+    CUT,
+    DELETE_SHARE_OFFSETS,
     OVERRIDES,
     SET_SHARE_OFFSETS,
     SHARE_GROUP,
     START_MEMBER,
+    Fault,
     Plan,
     PlannedOperation,
 )
 from kraft.sim.nemesis.swarm import SHARE_GROUP_SETTINGS, draw_plan
 from kraft.sim.run.run import run_plan
-from kraft.sim.workload.share_group import AT_ONCE, MOMENTS, WHEN_CUT_OFF
+from kraft.sim.workload.share_group import AT_ONCE, CHANGED_MS_MAX, MOMENTS, WHEN_CUT_OFF, WHEN_LEFT
 from kraft.sim.world.chance import NamedRandom
 from tests.bugbank.campaign import slow
 from tests.bugbank.share_groups.share_trial import LIMITS, REJECT, RELEASE, STEPS, ShareTrial
@@ -33,6 +37,8 @@ DURATION_MS = 12_000
 LANE = 92
 """A lane that no drawn fault has."""
 SESSION_STEPS = 60
+CHANGED_AT_MS = 3_000
+"""When an administrator changes the offsets of a share group in a run."""
 
 
 def trials(seed: int) -> list[str]:
@@ -266,21 +272,43 @@ def two_members_read(seed: int) -> list[str]:
     return found_in(Plan(seed=seed, duration_ms=2_000, shape=shape, work=work))
 
 
-def _changed_offsets(amount: int, duration_ms: int) -> list[str]:
-    """Let two members of a share group read, and an administrator set the group's offsets to the first records."""
+def _changed_offsets(
+    when: str, duration_ms: int, verb: str = SET_SHARE_OFFSETS, faults: tuple[Fault, ...] = ()
+) -> list[str]:
+    """Let two members of a share group read, and an administrator change the group's offsets: by default, set them to
+    the first records."""
     shape = ClusterShape(controllers=1, overrides={**OVERRIDES, **SHARE_GROUP_SETTINGS})
     members = (PlannedOperation(0, START_MEMBER, member) for member in (0, 1))
-    work = {SHARE_GROUP: (*members, PlannedOperation(3_000, SET_SHARE_OFFSETS, 0, amount))}
-    return found_in(Plan(seed=1, duration_ms=duration_ms, shape=shape, work=work))
+    work = {SHARE_GROUP: (*members, PlannedOperation(CHANGED_AT_MS, verb, 0, MOMENTS.index(when)))}
+    return found_in(Plan(seed=1, duration_ms=duration_ms, shape=shape, work=work, faults=faults))
+
+
+def _deleted_offsets(cut_ms: int) -> list[str]:
+    """Delete the offsets of a share group while nothing passes between its coordinator and the share coordinator, which
+    are brokers 2 and 3 in this run."""
+    cut = Fault(at_ms=CHANGED_AT_MS - 100, kind=CUT, node=2, other=3, duration_ms=cut_ms)
+    return _changed_offsets(WHEN_LEFT, CHANGED_AT_MS + cut_ms + DURATION_MS, DELETE_SHARE_OFFSETS, (cut,))
 
 
 @slow
 def an_administrator_does_not_wait_for_members(seed: int) -> list[str]:
     """Change the offsets of a share group that has members."""
-    return _changed_offsets(MOMENTS.index(AT_ONCE), 5_000)
+    return _changed_offsets(AT_ONCE, 5_000)
 
 
 @slow
 def an_administrator_waits_for_a_member_that_is_cut_off(seed: int) -> list[str]:
     """Change the offsets of a share group when its last member is expired, but has a session with the leader."""
-    return _changed_offsets(MOMENTS.index(WHEN_CUT_OFF), DURATION_MS)
+    return _changed_offsets(WHEN_CUT_OFF, DURATION_MS)
+
+
+@slow
+def a_deletion_arrives_when_members_have_joined(seed: int) -> list[str]:
+    """Delay the deletion of a group's offsets until its members have started again."""
+    return _deleted_offsets(CHANGED_MS_MAX + 8_000)
+
+
+@slow
+def a_deletion_is_not_answered(seed: int) -> list[str]:
+    """Let the deletion of a group's offsets fail, and its members start again."""
+    return _deleted_offsets(CHANGED_MS_MAX + 2 * PERSIST_MS_MAX)
