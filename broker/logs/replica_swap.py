@@ -114,7 +114,7 @@ class ReplicaSwap:
             raise
         future.moved_to(path)
         future.update_config(source.config)
-        future.copy_offsets_of(source)
+        future.copy_state_of(source)
         source.release()
         directory.partitions.discard(partition)
         directory.open_logs.pop(partition, None)

@@ -128,7 +128,7 @@ def _end_bumping(
     ticket: Ticket,
     builder: StepBuilder,
 ) -> None:
-    if transaction.pending is not None:
+    if transaction.pending is not None or transaction.is_next_id(request.producer_id):
         builder.reply(ticket, EndReply(ErrorCode.CONCURRENT_TRANSACTIONS))
     elif transaction.has_identity(request.producer_id, request.producer_epoch):
         _end_current(shard, transaction, value, request, ticket, builder)

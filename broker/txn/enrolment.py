@@ -6,7 +6,7 @@ markers when the transaction ends. Source: AddPartitionsToTxnRequest, KIP-98, KI
 
 from __future__ import annotations
 
-from kraft.broker.txn.records import NO_PRODUCER_ID, TransactionValue
+from kraft.broker.txn.records import TransactionValue
 from kraft.broker.txn.requests import AddRequest, ErrorReply, Ticket, VerifyReply, VerifyRequest
 from kraft.broker.txn.shard import TransactionShard
 from kraft.broker.txn.states import TransactionState
@@ -58,9 +58,7 @@ def add_waiting(shard: TransactionShard, transaction: Transaction, builder: Step
 
 
 def _conflict(transaction: Transaction, value: TransactionValue, request: AddRequest) -> ErrorCode:
-    is_next = value.next_producer_id == request.producer_id != NO_PRODUCER_ID
-    """Whether this is the producer id of the transaction after the one that is being completed."""
-    if request.producer_id != value.producer_id and not is_next:
+    if not transaction.has_id(request.producer_id):
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction.pending is not None or value.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -74,7 +72,7 @@ def verify_partitions(shard: TransactionShard, request: VerifyRequest, ticket: T
     partitions."""
     transaction = shard.transactions.get(request.transactional_id)
     value = None if transaction is None else transaction.value
-    if value is None or request.producer_id != value.producer_id:
+    if transaction is None or value is None or not transaction.has_id(request.producer_id):
         reply = VerifyReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     elif value.state.is_prepared:
         reply = VerifyReply(ErrorCode.CONCURRENT_TRANSACTIONS)

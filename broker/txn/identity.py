@@ -55,6 +55,8 @@ def _conflict(transaction: Transaction, request: InitRequest) -> ErrorCode:
         return ErrorCode.NONE
     if request.producer_epoch > LAST_USABLE_EPOCH:
         return ErrorCode.PRODUCER_FENCED
+    if transaction.is_next_id(request.producer_id):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if request.producer_id not in (NO_PRODUCER_ID, value.producer_id):
         was_rotated = request.producer_id == value.previous_producer_id and request.producer_epoch >= LAST_USABLE_EPOCH
         if not was_rotated:

@@ -68,5 +68,14 @@ class Transaction:
         """Whether the next increment of the epoch needs another producer id."""
         return self.value is not None and self.value.producer_epoch >= LAST_USABLE_EPOCH
 
+    def is_next_id(self, producer_id: int) -> bool:
+        """Return whether a producer has this id after the transaction that is being completed. The reply to its EndTxn
+        names the id when the decision is committed, so requests with it may arrive before the completion."""
+        return self.value is not None and self.value.next_producer_id == producer_id != NO_PRODUCER_ID
+
+    def has_id(self, producer_id: int) -> bool:
+        """Return whether this is the producer id, or the next one."""
+        return self.value is not None and (self.value.producer_id == producer_id or self.is_next_id(producer_id))
+
     def has_identity(self, producer_id: int, epoch: int) -> bool:
         return self.value is not None and (self.value.producer_id, self.value.producer_epoch) == (producer_id, epoch)

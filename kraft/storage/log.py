@@ -279,7 +279,9 @@ class Log(AppendableLog):
         moved = offset < self.log_end_offset
         if moved:
             self._truncations += 1
+            verifications = self.producers.verifications
             self._adopt(truncation.truncate(self, offset, now_ms))
+            self.producers.verifications = verifications
         self.epochs.truncate_from_end(self.log_end_offset)
         truncation.save_epochs(self)
         return moved
@@ -313,14 +315,15 @@ class Log(AppendableLog):
             for handle in segment.handles:
                 handle.path = f"{directory}/{handle.path.rpartition('/')[2]}"
 
-    def copy_offsets_of(self, other: Log) -> None:
-        """Copy from the log `other` the state that its batches do not contain: log start, high watermark, and an epoch
-        without batches."""
+    def copy_state_of(self, other: Log) -> None:
+        """Copy from the log `other` the state that its batches do not contain: log start, high watermark, an epoch
+        without batches, and the verifications that producers wait for."""
         for epoch, start_offset in other.epochs.entries:
             if epoch > self.epochs.latest_epoch:
                 self.epochs.assign(epoch, start_offset)
         self.advance_log_start(other.log_start_offset)
         self.update_high_watermark(other.high_watermark)
+        self.producers.verifications = other.producers.verifications
 
     def put_segments(self, segments: list[Segment]) -> None:
         """Replace the list of segments (for `compaction.replacement.Replacement`); the active segment stays."""

@@ -78,13 +78,14 @@ class CommitSent:
 
 @dataclass(frozen=True, slots=True)
 class GroupResponseSent:
-    """Observation: a coordinator answers a heartbeat or a commit of a member. `leadership` identifies the coordinator
-    and the period in which it leads its partition."""
+    """Observation: a coordinator answers a heartbeat or a commit of a member, which sent its request at `asked_ms`.
+    `leadership` identifies the coordinator and the period in which it leads its partition."""
 
     member: str
     is_heartbeat: bool
     error: ErrorCode
     leadership: object
+    asked_ms: int
     at_ms: int
 
 
@@ -263,10 +264,12 @@ class CommitsOnlyOwnedPartitions(Check):
 
 class LiveMembersAreNotExpired(Check):
     """Check that a coordinator does not expire a live member (the first half of G8). L8 covers the second half: if a
-    dead member were not expired, no member would read its partitions."""
+    dead member were not expired, no member would read its partitions.
+
+    The session timeout begins with the request, as in Kafka: the reply may wait until a record is committed."""
 
     id = "G8"
-    statement = "a coordinator does not expire a member within a session timeout of its last accepted heartbeat"
+    statement = "a coordinator does not expire a member within a session timeout of sending its last accepted heartbeat"
 
     def __init__(self, session_timeout_ms: int) -> None:
         super().__init__()
@@ -289,8 +292,8 @@ class LiveMembersAreNotExpired(Check):
         is_expired = accepted is not None and sent.error is ErrorCode.UNKNOWN_MEMBER_ID
         if accepted is None or not is_expired or accepted.leadership != sent.leadership:
             return
-        if sent.at_ms - accepted.at_ms < self._session_ms:
-            after_ms = sent.at_ms - accepted.at_ms
+        after_ms = sent.at_ms - accepted.asked_ms
+        if after_ms < self._session_ms:
             self.fail("a member that sends heartbeats was expired", member=sent.member, after_ms=after_ms)
 
 

@@ -27,11 +27,13 @@ DECODED = (ApiKey.OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 
 class _Asked(NamedTuple):
-    """A request; `number` is its number among all that the members sent, and `request` is None unless it is needed."""
+    """A request that was sent at `at_ms`; `number` is its number among all that the members sent, and `request` is None
+    unless it is needed."""
 
     key: ApiKey
     version: int
     number: int
+    at_ms: int
     request: Any
 
 
@@ -85,7 +87,7 @@ class GroupObserver:
             body = frame[_HEAD.size + max(0, client_id_size) + is_flexible(key, version) :]
             request = messages.decode_request(key, version, body)
         if key in ANSWERED:
-            self._asked[stream, correlation_id] = _Asked(key, version, self._sent, request)
+            self._asked[stream, correlation_id] = _Asked(key, version, self._sent, self._now_ms(), request)
         if key is ApiKey.OFFSET_COMMIT:
             self._commit(member, request)
         elif key in (ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP) or (request is not None and request.member_epoch <= 0):
@@ -134,7 +136,8 @@ class GroupObserver:
             self._heartbeat_accepted(node, member, asked.request, answer)
         is_leave = asked.request is not None and key is not ApiKey.OFFSET_COMMIT and asked.request.member_epoch < 0
         is_heartbeat = key is not ApiKey.OFFSET_COMMIT and not is_leave
-        self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), self._now_ms()))
+        times = (asked.at_ms, self._now_ms())
+        self._tell(GroupResponseSent(member, is_heartbeat, error, self._leadership_of(node), *times))
 
     def _heartbeat_accepted(self, node: str, member: str, request: Any, answer: Any) -> None:
         epoch = int(answer.member_epoch)

@@ -140,6 +140,19 @@ def test_zombie_that_requests_a_verification_during_that_of_a_newer_epoch_is_fen
     assert lead(log, sent(0, epoch=3), verification=newer).base_offset == 0
 
 
+def test_a_verification_outlives_a_truncation_and_a_move_of_the_log_but_not_its_replacement(log: Log) -> None:
+    lead(log, batch(1))
+    lead(log, batch(1))
+    held = ask(log, sent(0))
+    assert log.truncate_to(1, NOW_MS)
+    moved = open_log(Machine(), CONFIG)
+    lead(moved, batch(1))
+    moved.copy_state_of(log)
+    assert lead(moved, sent(0), verification=held).base_offset == 1
+    log.truncate_fully(5, NOW_MS)
+    assert refused(log, sent(0), held) is ErrorCode.INVALID_TXN_STATE
+
+
 def test_a_new_producer_of_transaction_version_2_begins_at_sequence_zero(log: Log) -> None:
     verification = ask(log, sent(3), adds=True)
     assert refused(log, sent(3), verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -171,14 +184,6 @@ def test_verifications_expire_after_producer_id_expiration_ms(log: Log) -> None:
     log.producers.expire(5_000, 4_000)
     assert ask(log, sent(0)) is held
     log.producers.expire(5_001, 4_000)
-    assert refused(log, sent(0), held) is ErrorCode.INVALID_TXN_STATE
-
-
-def test_a_truncation_drops_verifications(log: Log) -> None:
-    lead(log, batch(1))
-    lead(log, batch(1))
-    held = ask(log, sent(0))
-    log.truncate_to(1, NOW_MS)
     assert refused(log, sent(0), held) is ErrorCode.INVALID_TXN_STATE
 
 

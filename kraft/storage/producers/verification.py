@@ -2,8 +2,9 @@
 
 A leader creates it before it queries the transaction coordinator whether the partition is part of the transaction. The
 append step compares it by identity with the current one. A marker, another transactional batch, an expiry or a
-truncation drops the current one, so a late response opens no transaction.
-Source: KIP-890, Kafka's VerificationStateEntry.
+truncation of the whole log drops the current one, so a late response opens no transaction. It outlives other
+truncations and a move to another log directory, because the coordinator's answer does not depend on them; Kafka drops
+it there. Source: KIP-890, Kafka's VerificationStateEntry.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from kraft.broker.txn.records import TransactionValue
-from kraft.broker.txn.requests import EndReply, EndRequest
+from kraft.broker.txn.requests import EndReply, EndRequest, InitReply, VerifyReply, VerifyRequest
 from kraft.broker.txn.states import TransactionState
 from kraft.broker.txn.transaction import EPOCH_MAX, LAST_USABLE_EPOCH
 from kraft.wire.error_codes import ErrorCode
@@ -218,6 +218,18 @@ def test_end_txn_of_version_5_returns_a_new_producer_id_when_the_epochs_are_used
     one.confirm_markers()
     assert one.end(PID, LAST_USABLE_EPOCH, commit=True, bumps=True) == expected, "a retry"
     assert one.failover(version=2).end(PID, LAST_USABLE_EPOCH, commit=True, bumps=True) == expected
+
+
+def test_requests_with_the_next_producer_id_are_retried_until_that_id_is_in_use() -> None:
+    """The producer learns of the id from the reply to EndTxn. Before the last transaction is complete, it may abort its
+    next one, or begin again after an error."""
+    one = loaded(S.ONGOING, epoch=LAST_USABLE_EPOCH, version=2)
+    one.end(PID, LAST_USABLE_EPOCH, commit=True, bumps=True)
+    assert one.end(FIRST_PRODUCER_ID, 0, commit=False, bumps=True) == EndReply(CONCURRENT)
+    assert one.init(FIRST_PRODUCER_ID, 0) == InitReply(CONCURRENT)
+    assert one.ask(VerifyRequest(ID, FIRST_PRODUCER_ID, 0, ORDERS)) == VerifyReply(CONCURRENT)
+    one.confirm_markers()
+    assert one.end(FIRST_PRODUCER_ID, 0, commit=False, bumps=True) == EndReply(NONE, FIRST_PRODUCER_ID, 1)
 
 
 def test_a_new_coordinator_completes_a_transaction_with_the_next_producer_id_of_its_prepare_record() -> None:

@@ -92,9 +92,13 @@ def test_checks_catch_each_violation_by_a_consumer_group_member(code: str, histo
 
 
 def answer(
-    at_ms: int, error: ErrorCode = ErrorCode.NONE, leadership: int = 1, is_heartbeat: bool = True
+    at_ms: int,
+    error: ErrorCode = ErrorCode.NONE,
+    leadership: int = 1,
+    is_heartbeat: bool = True,
+    asked_ms: int | None = None,
 ) -> GroupResponseSent:
-    return GroupResponseSent("a", is_heartbeat, error, leadership, at_ms)
+    return GroupResponseSent("a", is_heartbeat, error, leadership, at_ms if asked_ms is None else asked_ms, at_ms)
 
 
 EXPIRED = ErrorCode.UNKNOWN_MEMBER_ID
@@ -106,6 +110,7 @@ EXPIRED = ErrorCode.UNKNOWN_MEMBER_ID
         ((answer(1_000), answer(5_000, EXPIRED)), True),
         ((answer(1_000), answer(5_000, EXPIRED, is_heartbeat=False)), True),
         ((answer(1_000), answer(7_000, EXPIRED)), False),
+        ((answer(3_000, asked_ms=1_000), answer(7_000, EXPIRED)), False),
         ((answer(1_000), answer(5_000, EXPIRED, leadership=2)), False),
         ((answer(1_000), MembershipRequested("a"), answer(5_000, EXPIRED)), False),
         ((answer(1_000), MemberEnded("a"), answer(5_000, EXPIRED)), False),
