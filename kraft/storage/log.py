@@ -323,7 +323,7 @@ class Log(AppendableLog):
                 self.epochs.assign(epoch, start_offset)
         self.advance_log_start(other.log_start_offset)
         self.update_high_watermark(other.high_watermark)
-        self.producers.verifications = other.producers.verifications
+        self.producers.verifications = dict(other.producers.verifications)
 
     def put_segments(self, segments: list[Segment]) -> None:
         """Replace the list of segments (for `compaction.replacement.Replacement`); the active segment stays."""

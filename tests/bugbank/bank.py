@@ -48,4 +48,4 @@ NOT_OPEN = {
     "Kafka; that a controller's answer depends on nothing uncommitted is M9 (B13, B31, B33)",
 }
 """Numbers of the bank that have no mutation, each with the reason."""
-EVERY_ID = (*(f"B{number:02}" for number in range(1, 82)), *(f"X{number:02}" for number in range(1, 11)))
+EVERY_ID = (*(f"B{number:02}" for number in range(1, 84)), *(f"X{number:02}" for number in range(1, 11)))

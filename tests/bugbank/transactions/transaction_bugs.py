@@ -1,4 +1,4 @@
-"""Mutations of transactions: B54 to B58, B62 and B78."""
+"""Mutations of transactions: B54 to B58, B62, B78, B82 and B83."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kraft.broker.api.produce.waiting_batches import WaitingBatches
 from kraft.broker.txn import coordinator, ending
 from kraft.broker.txn.coordinator import TransactionCoordinator
 from kraft.broker.txn.states import TransactionState
+from kraft.broker.txn.transaction import Transaction
 from kraft.storage.append import AppendRefused
 from kraft.storage.log import Log
 from kraft.storage.producers.producer_state import BUMPING_VERSION, ProducerStates
@@ -154,6 +155,45 @@ def bump_survives_a_failed_write(plant: Planting) -> None:
 )
 def later_batch_is_checked_at_once(plant: Planting) -> None:
     plant.replace(WaitingBatches, "confirm", confirm_oldest_only())
+
+
+@bug(
+    "B82",
+    "a request with the producer id of the next transaction is refused while the last one is completed",
+    part=PART,
+    expected=("L7",),
+    directed=play.the_next_producer_id_is_used_at_once,
+    no_swarm="a producer seldom aborts before the markers of a transaction with the last epoch are written",
+)
+def next_id_is_unknown(plant: Planting) -> None:
+    def twin(self: Transaction, producer_id: int) -> bool:
+        return False
+
+    plant.replace(Transaction, "is_next_id", twin)
+
+
+@bug(
+    "B83",
+    "a log that was truncated or moved forgets which transactions the coordinator is asked about",
+    part=PART,
+    expected=("L7",),
+    directed=play.a_log_changes_while_the_coordinator_is_asked,
+    no_swarm="in a run that is short enough, a log seldom moves within the time of one question",
+)
+def verifications_are_forgotten(plant: Planting) -> None:
+    original, moved = Log.truncate_to, Log.copy_state_of
+
+    def twin(self: Log, offset: int, now_ms: int) -> bool:
+        is_shorter = original(self, offset, now_ms)
+        self.producers.verifications = {}
+        return is_shorter
+
+    def twin_of_move(self: Log, other: Log) -> None:
+        moved(self, other)
+        self.producers.verifications = {}
+
+    plant.replace(Log, "truncate_to", twin)
+    plant.replace(Log, "copy_state_of", twin_of_move)
 
 
 def confirm_oldest_only() -> Callable[[WaitingBatches, Any], None]:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kraft.broker.txn.records import TransactionValue
 from kraft.broker.txn.states import TransactionState
+from kraft.broker.txn.transaction import LAST_USABLE_EPOCH
 from kraft.sim.nemesis.drawn_transactions import draw_transaction_faults, draw_transactions
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import COMMIT_TRANSACTION, TRANSACTION_VERSION_MAX, TRANSACTOR, PlannedOperation
@@ -18,7 +20,7 @@ from kraft.storage.append import AppendOrigin, AppendRefused
 from kraft.storage.log import Log, LogConfig
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.api.produce.test_verification import Producing, producing
-from tests.broker.txn.coordinating import ORDERS, Coordinating
+from tests.broker.txn.coordinating import ID, ORDERS, Coordinating
 from tests.bugbank.campaign import slow
 from tests.bugbank.mutation import require
 from tests.stages.batches import NOW_MS, batch, lead, marker, open_log
@@ -106,6 +108,15 @@ def failed_writes(seed: int) -> None:
     require("T10", again.producer_epoch == due, f"epoch {again.producer_epoch} after {known.producer_epoch}")
 
 
+def the_next_producer_id_is_used_at_once(seed: int) -> None:
+    """Let a producer whose epochs are used up abort its next transaction before the last one is complete."""
+    value = TransactionValue(PRODUCER, LAST_USABLE_EPOCH, 60_000, TransactionState.ONGOING, ORDERS, start_ms=0)
+    one = Coordinating({ID: value}, version=BUMPING)
+    following = one.end(PRODUCER, LAST_USABLE_EPOCH, commit=True, bumps=True)
+    error = one.end(following.producer_id, following.producer_epoch, commit=False, bumps=True).error
+    require("L7", error is ErrorCode.CONCURRENT_TRANSACTIONS, f"the producer cannot abort: {error.name}")
+
+
 # one log
 
 
@@ -121,6 +132,22 @@ def _data(log: Log, epoch: int, sequence: int = 0) -> int:
 def _end(log: Log, epoch: int, version: int) -> None:
     log.producers.check_marker(PRODUCER, epoch, 0, version)
     lead(log, marker(PRODUCER, epoch, commit=True), origin=AppendOrigin.COORDINATOR)
+
+
+def a_log_changes_while_the_coordinator_is_asked(seed: int) -> None:
+    """Truncate a log, and let a copy take its place, while the first batch of a transaction waits."""
+    log, copy = _log(), _log()
+    for one in (log, log, copy):
+        lead(one, batch(1))
+    held = log.producers.begin_verification(PRODUCER, 0, 0, adds=True, now_ms=NOW_MS)
+    log.truncate_to(1, NOW_MS)
+    copy.copy_state_of(log)
+    record = batch(1, producer=(PRODUCER, 0, 0), transactional=True)
+    for one in (log, copy):
+        try:
+            lead(one, record, verification=held)
+        except AppendRefused as refused:
+            require("L7", False, str(refused))
 
 
 def an_open_transaction_at_the_end(seed: int) -> None:
