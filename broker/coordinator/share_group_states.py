@@ -1,6 +1,6 @@
 """Begin and delete the states of a share group's partitions at the share coordinators, as the group coordinator says.
 
-What could not be begun or deleted is repeated by a later heartbeat. A group is deleted only when all its states are.
+A state that could not be begun is begun again by a later heartbeat. A group is deleted only when all its states are.
 Source: KIP-932, Kafka's GroupCoordinatorService.
 """
 
@@ -16,11 +16,12 @@ from kraft.broker.share_coordinator.records import NO_OFFSET, ShareKey
 from kraft.broker.share_coordinator.requests import (
     DeleteStateRequest,
     InitializeStateRequest,
+    ReadSummaryRequest,
     Request,
     StateReply,
     Ticket,
 )
-from kraft.broker.share_group.requests import ShareInitializedRequest, ShareMembershipSettings, StatesDeletedRequest
+from kraft.broker.share_group.requests import RaiseEpochRequest, ShareInitializedRequest, ShareMembershipSettings
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ def carry_out_share_state_work(
 def _initialize(
     shard: CoordinatorShard[GroupCoordinator], work: InitializeShareStates, ask: AskShareCoordinator
 ) -> None:
-    group, state_epoch, places = work.initialization
+    group, state_epoch, places, _ = work.initialization
 
     def initialized(errors: dict[Place, ErrorCode]) -> None:
         done = tuple(place for place in places if errors[place] is ErrorCode.NONE)
         if done:
-            shard.submit(ShareInitializedRequest(group, done), _no_reply)
+            shard.submit(ShareInitializedRequest(group, done, state_epoch), _no_reply)
+        for place in (place for place in places if errors[place] is ErrorCode.FENCED_STATE_EPOCH):
+            ask(ReadSummaryRequest(ShareKey(group, *place)), partial(_raise_epoch, shard, group))
 
     requests: dict[Place, Request] = {
         place: InitializeStateRequest(ShareKey(group, *place), state_epoch, NO_OFFSET) for place in places
@@ -59,22 +62,25 @@ def _initialize(
 
 
 def _delete(shard: CoordinatorShard[GroupCoordinator], work: DeleteShareStates, ask: AskShareCoordinator) -> None:
-    (group, places), waiting = work
+    ticket, request, state_epoch, places = work
 
     def deleted(errors: dict[Place, ErrorCode]) -> None:
-        refused = {topic_id: error for (topic_id, _), error in errors.items() if error is not ErrorCode.NONE}
-        done = frozenset(topic_id for topic_id, _ in places if topic_id not in refused)
-        if done:
-            shard.submit(StatesDeletedRequest(group, done), _no_reply)
-        if waiting is None:
-            return
-        ticket, request = waiting
-        if refused:
-            ticket(request.refused(next(iter(refused.values()))))
-        else:
+        error = next((error for error in errors.values() if error is not ErrorCode.NONE), None)
+        if error is None:
             shard.submit(request._replace(states_deleted=True), ticket)
+        else:
+            ticket(request.refused(error))
 
-    ask_all({place: DeleteStateRequest(ShareKey(group, *place)) for place in places}, ask, deleted)
+    requests: dict[Place, Request] = {
+        place: DeleteStateRequest(ShareKey(request.group, *place), state_epoch) for place in places
+    }
+    ask_all(requests, ask, deleted)
+
+
+def _raise_epoch(shard: CoordinatorShard[GroupCoordinator], group: str, reply: StateReply) -> None:
+    """Let the group continue in a newer epoch than that of a state which fences it."""
+    if reply.state is not None:
+        shard.submit(RaiseEpochRequest(group, reply.state.state_epoch), _no_reply)
 
 
 def ask_all(

@@ -1,6 +1,8 @@
 """Convert between requests to a share coordinator and the five RPCs that carry them.
 
 A message has share partitions of one group. The share coordinator gets one request for each share partition.
+DeleteShareGroupState has no epoch. So our brokers send InitializeShareGroupState with the start offset -2 to delete the
+states of older epochs.
 Source: InitializeShareGroupStateRequest 0, ReadShareGroupStateRequest 0, WriteShareGroupStateRequest 0 to 1,
 DeleteShareGroupStateRequest 0, ReadShareGroupStateSummaryRequest 0 to 1.
 """
@@ -34,6 +36,8 @@ DELETE = ApiKey.DELETE_SHARE_GROUP_STATE
 SUMMARY = ApiKey.READ_SHARE_GROUP_STATE_SUMMARY
 
 NO_TIMESTAMP = -1
+DELETED_OFFSET = -2
+"""Start offset in InitializeShareGroupState by which a broker deletes a state of an older epoch."""
 
 API_OF = MappingProxyType(
     {
@@ -70,6 +74,8 @@ def requests_of(key: ApiKey, message: Any) -> list[Request | ErrorCode]:
 
 def _request(key: ApiKey, share_key: ShareKey, row: Any) -> Request | ErrorCode:
     if key is INITIALIZE:
+        if row.start_offset == DELETED_OFFSET:
+            return DeleteStateRequest(share_key, row.state_epoch)
         return InitializeStateRequest(share_key, row.state_epoch, row.start_offset)
     if key is READ:
         return ReadStateRequest(share_key, row.leader_epoch)
@@ -130,6 +136,8 @@ def _row(key: ApiKey, index: int, reply: StateReply) -> Any:
 def message_of(request: Request) -> tuple[ApiKey, Any]:
     """Return the API key and the message for one request."""
     key = API_OF[type(request)]
+    if isinstance(request, DeleteStateRequest) and request.state_epoch != NO_EPOCH:
+        key = INITIALIZE
     row = request_part(key, "PartitionData")(partition=request.key.partition, **_fields(request))
     topic = request_part(key, TOPIC_PARTS[key][0])(topic_id=request.key.topic_id, partitions=[row])
     return key, messages.build(messages.request_class(key), group_id=request.key.group, topics=[topic])
@@ -143,8 +151,8 @@ def _fields(request: Request) -> dict[str, Any]:
             return {"leader_epoch": leader_epoch}
         case ReadSummaryRequest():
             return {"leader_epoch": NO_EPOCH}
-        case DeleteStateRequest():
-            return {}
+        case DeleteStateRequest(_, state_epoch):
+            return {} if state_epoch == NO_EPOCH else {"state_epoch": state_epoch, "start_offset": DELETED_OFFSET}
     batch_part = request_part(WRITE, "StateBatch")
     return {
         "state_epoch": request.state_epoch,

@@ -75,7 +75,9 @@ from kraft.broker.group.share_groups import (
     list_share_groups,
     prepare_alteration,
     prepare_deletion,
+    raise_share_epoch,
     read_share_description,
+    share_initialization_failed,
     share_states_deleted,
     share_states_initialized,
     share_timer_failed,
@@ -105,6 +107,7 @@ from kraft.broker.share_group.records import ShareGroupLogEntry, ShareGroupValue
 from kraft.broker.share_group.requests import (
     PrepareAlterRequest,
     PrepareDeleteRequest,
+    RaiseEpochRequest,
     ShareDescribeRequest,
     ShareHeartbeatRequest,
     ShareInitializedRequest,
@@ -257,7 +260,7 @@ class GroupCoordinator:
                 SendReply(ticket, request, _)
                 | ContinueRequest(ticket, request)
                 | ReadStableOffsets(ticket, request)
-                | DeleteShareStates(_, (ticket, request))
+                | DeleteShareStates(ticket, request, _, _)
             ):
                 if isinstance(request, (ConsumerHeartbeatRequest, JoinRequest)):
                     consumer_write_failed(self._shard, request.group)
@@ -267,7 +270,7 @@ class GroupCoordinator:
             case ShareTimerFired():
                 share_timer_failed(self._shard, after, call)
             case InitializeShareStates(initialization):
-                self._shard.share_memories.pop(initialization.group, None)
+                share_initialization_failed(self._shard, initialization)
             case GroupDowngraded(group_id):
                 begin_downgraded_group(self._shard, group_id, call)
             case AssignmentStored():
@@ -371,6 +374,7 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] =
         PrepareAlterRequest: prepare_alteration,
         PrepareDeleteRequest: prepare_deletion,
         StatesDeletedRequest: share_states_deleted,
+        RaiseEpochRequest: raise_share_epoch,
     }
 )
 """Type of request → the function that handles such a request."""

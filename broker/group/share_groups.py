@@ -28,7 +28,6 @@ from kraft.broker.share_group.heartbeat import (
     share_heartbeat,
 )
 from kraft.broker.share_group.initialization import (
-    ShareDeletion,
     ShareInitialization,
     ShareMemory,
     begin_alteration,
@@ -36,11 +35,13 @@ from kraft.broker.share_group.initialization import (
     finish_deletion,
     finish_initialization,
     forget_states,
+    raise_epoch,
 )
 from kraft.broker.share_group.requests import (
     SHARE_TYPE,
     PrepareAlterRequest,
     PrepareDeleteRequest,
+    RaiseEpochRequest,
     ShareDescribeReply,
     ShareDescribeRequest,
     ShareHeartbeatRequest,
@@ -67,17 +68,15 @@ def heartbeat_in_share_group(
     draft = ShareDraft(group_id, EMPTY_SHARE_GROUP if group is None else group)
     memory = shard.share_memories.get(group_id) or ShareMemory()
     settings = shard.settings.share_settings_of(group_id)
-    reply, work = share_heartbeat(draft, request, ShareSurroundings(shard.topics, settings, memory, call.now))
+    reply, initialization = share_heartbeat(draft, request, ShareSurroundings(shard.topics, settings, memory, call.now))
     if reply.error is not ErrorCode.NONE:
         call.reply(ticket, reply)
         return
     shard.share_memories[group_id] = memory
     _write(draft, call)
     call.then(SendReply(ticket, request, reply))
-    if isinstance(work, ShareInitialization):
-        call.then(InitializeShareStates(work))
-    elif work is not None:
-        call.then(DeleteShareStates(work))
+    if initialization is not None:
+        call.then(InitializeShareStates(initialization))
     if request.member_id in draft.group.members:
         timer = ShareSessionTimer(group_id, request.member_id)
         shard.timers.set(timer, call.now.monotonic_ms + settings.session_timeout_ms)
@@ -106,9 +105,30 @@ def share_states_initialized(
     if group is None:
         call.reply(ticket, request.refused(*_not_found(shard, request.group)))
         return
-    draft = ShareDraft(request.group, group)
-    if finish_initialization(draft, request.partitions):
+    draft, memory = ShareDraft(request.group, group), shard.share_memories.get(request.group)
+    is_current = memory is None or request.state_epoch >= memory.deleted_epoch
+    """Whether no deletion has begun since."""
+    if is_current and finish_initialization(draft, request.partitions):
         _write(draft, call)
+    call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE)))
+
+
+def share_initialization_failed(shard: Shard, initialization: ShareInitialization) -> None:
+    """Let the next heartbeat ask the share coordinator as if the refused one had not been sent."""
+    memory = shard.share_memories.get(initialization.group)
+    if memory is not None:
+        memory.asked_ms = initialization.asked_before_ms
+
+
+def raise_share_epoch(shard: Shard, request: RaiseEpochRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Continue the group in a newer epoch than that of a state, and begin its initializations again with the next
+    heartbeat."""
+    group = shard.versions.newest.shares.get(request.group)
+    if group is not None:
+        draft = ShareDraft(request.group, group)
+        raise_epoch(draft, request.state_epoch)
+        _write(draft, call)
+        shard.share_memories.setdefault(request.group, ShareMemory()).asked_ms = None
     call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE)))
 
 
@@ -116,10 +136,12 @@ def share_states_initialized(
 
 
 def prepare_alteration(shard: Shard, request: PrepareAlterRequest, ticket: Ticket, call: CoordinatorCall) -> None:
-    """Begin to alter the offsets of an empty group."""
+    """Begin to alter the offsets of an empty group. Members that join meanwhile begin the same states only if the
+    alteration has not finished after the retry interval."""
     draft = _draft_of_empty_group(shard, request, ticket, call)
     if draft is not None:
-        begin_alteration(draft, request.partitions)
+        shard.share_memories.setdefault(draft.group_id, ShareMemory()).asked_ms = call.now.monotonic_ms
+        begin_alteration(draft, request.partitions, shard.topics)
         _write(draft, call)
         places = tuple((topic_id, number) for topic_id, _, number in request.partitions)
         call.then(SendReply(ticket, request, SharePreparedReply(ErrorCode.NONE, None, draft.group.epoch, places)))
@@ -136,12 +158,10 @@ def prepare_deletion(shard: Shard, request: PrepareDeleteRequest, ticket: Ticket
 def _begin_deletion(
     shard: Shard, draft: ShareDraft, topic_ids: Iterable[UUID], call: CoordinatorCall
 ) -> tuple[tuple[UUID, int], ...]:
-    """Write what is being deleted, and return it. Heartbeats repeat the deletion only a retry interval later."""
+    """Write what is being deleted, and return it. Initializations that were asked for before do not count any more."""
     places = begin_deletion(draft, topic_ids, shard.topics)
     _write(draft, call)
-    if places:
-        memory = shard.share_memories.setdefault(draft.group_id, ShareMemory())
-        memory.deleting_ms = call.now.monotonic_ms
+    shard.share_memories.setdefault(draft.group_id, ShareMemory()).deleted_epoch = draft.group.epoch
     return places
 
 
@@ -242,6 +262,5 @@ def must_delete_states(
     topic_ids = {*states.initialized, *states.initializing, *states.deleting}
     places = () if is_begun else _begin_deletion(shard, draft, topic_ids, call)
     if places:
-        deletion = ShareDeletion(request.group, places)
-        call.then(DeleteShareStates(deletion, (ticket, request)))
+        call.then(DeleteShareStates(ticket, request, draft.group.epoch, places))
     return bool(places)

@@ -13,6 +13,7 @@ for the entries appended before.
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from kraft.broker.consumer_group.records import ConsumerLogEntry
 from kraft.broker.consumer_group.state import ConsumerGroup
@@ -22,7 +23,7 @@ from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import DeleteRequest, JoinRequest, Reply, Request, Ticket
 from kraft.broker.shard.now import Now
 from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
-from kraft.broker.share_group.initialization import ShareDeletion, ShareInitialization
+from kraft.broker.share_group.initialization import ShareInitialization
 from kraft.broker.share_group.records import ShareGroupLogEntry
 from kraft.broker.share_group.state import ShareGroup
 from kraft.broker.share_group.timers import ShareSessionTimer
@@ -102,11 +103,13 @@ class InitializeShareStates(NamedTuple):
 
 
 class DeleteShareStates(NamedTuple):
-    """Work after the commit: delete the states of these share partitions, then continue the deletion of their group, if
-    that waits."""
+    """Work after the commit: delete the states of these share partitions that are older than this state epoch, then
+    continue the request."""
 
-    deletion: ShareDeletion
-    waiting: tuple[Ticket, DeleteRequest] | None = None
+    ticket: Ticket
+    request: DeleteRequest
+    state_epoch: int
+    partitions: tuple[tuple[UUID, int], ...]
 
 
 ShareStateWork = InitializeShareStates | DeleteShareStates

@@ -62,6 +62,9 @@ class ShareCoordinator:
         self._settings = settings
         self._states = dict(states)
         self._end_offset = end_offset
+        self._redundant_before = 0
+        self._redundant = (0, 0)
+        """An offset below which records are not needed, once the log is committed up to the second offset."""
 
     # for the driver
 
@@ -82,8 +85,16 @@ class ShareCoordinator:
 
     def redundant_before(self, high_watermark: int) -> int:
         """Return the offset below which the driver may delete records: they are not needed to load the states, and the
-        records that replace them are committed."""
-        return min(redundant_before(self._states, self._end_offset), high_watermark)
+        records that replace them are committed.
+
+        The states include records that are not committed. While there are any, an offset that one call finds is
+        returned by a later call, when all that was in the log at the time of the first one is committed."""
+        found, end_offset = redundant_before(self._states, self._end_offset), self._end_offset
+        if high_watermark >= end_offset:
+            self._redundant_before, self._redundant = found, (found, end_offset)
+        elif high_watermark >= self._redundant[1]:
+            self._redundant_before, self._redundant = self._redundant[0], (found, end_offset)
+        return self._redundant_before
 
     def begin(self, now: Now) -> ShareStep:
         """Do nothing: a new coordinator has nothing to continue."""
@@ -118,8 +129,9 @@ class ShareCoordinator:
             case WriteStateRequest(key):
                 assert state is not None
                 entries = (self._changed(key, state, _written(request, state.snapshot), now, request.state_epoch),)
-            case DeleteStateRequest(key):
-                entries = () if known is None else (ShareStateEntry(key, None),)
+            case DeleteStateRequest(key, state_epoch):
+                is_older = known is not None and (state_epoch == NO_EPOCH or known.state_epoch < state_epoch)
+                entries = (ShareStateEntry(key, None),) if is_older else ()
             case _:
                 reply = StateReply(ErrorCode.NONE, known)
         return ShareStep(entries, after=(PendingReply(ticket, request, reply),))

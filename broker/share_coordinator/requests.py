@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kraft.broker.share_coordinator.records import ShareKey, ShareSnapshot
+from kraft.broker.share_coordinator.records import NO_EPOCH, ShareKey, ShareSnapshot
 from kraft.broker.share_partition.states import StateBatch
 from kraft.wire.error_codes import ErrorCode
 
@@ -61,7 +61,10 @@ class WriteStateRequest(NamedTuple):
 
 
 class DeleteStateRequest(NamedTuple):
+    """Delete the state if it is of an older epoch than this one; -1: whatever its epoch is."""
+
     key: ShareKey
+    state_epoch: int = NO_EPOCH
 
     def refused(self, error: ErrorCode) -> StateReply:
         return StateReply(error)

@@ -20,12 +20,10 @@ from kraft.broker.consumer_group.validation import GroupRefusal
 from kraft.broker.shard.now import Now
 from kraft.broker.share_group.assignor import SIMPLE, assign_simply
 from kraft.broker.share_group.initialization import (
-    ShareDeletion,
     ShareInitialization,
     ShareMemory,
     assignable,
     begin_initialization,
-    repeat_deletion,
     subscribed_to,
 )
 from kraft.broker.share_group.records import (
@@ -64,9 +62,9 @@ class ShareSurroundings(NamedTuple):
 
 def share_heartbeat(
     draft: ShareDraft, request: ShareHeartbeatRequest, around: ShareSurroundings
-) -> tuple[ShareHeartbeatReply, ShareInitialization | ShareDeletion | None]:
-    """Carry out a heartbeat of a valid request. Return the reply, and the share partitions whose states must be
-    initialized or deleted once the records are committed. If the reply has an error, the draft must be dropped."""
+) -> tuple[ShareHeartbeatReply, ShareInitialization | None]:
+    """Carry out a heartbeat of a valid request. Return the reply, and the share partitions to initialize once the
+    records are committed. If the reply has an error, the draft must be dropped."""
     refusal = _refusal(draft.group, request, around.settings)
     if refusal is not None:
         return request.refused(*refusal), None
@@ -75,9 +73,8 @@ def share_heartbeat(
         return ShareHeartbeatReply(ErrorCode.NONE, None, request.member_id, LEAVE_EPOCH), None
     before = draft.group.assignment_of(request.member_id)
     is_new = _update_member(draft, request)
-    when = (around.now.monotonic_ms, around.settings.initialize_retry_ms)
-    work = begin_initialization(draft, around.topics, around.memory, *when) or repeat_deletion(
-        draft, around.topics, around.memory, *when
+    initialization = begin_initialization(
+        draft, around.topics, around.memory, around.now.monotonic_ms, around.settings.initialize_retry_ms
     )
     found = metadata_hash(subscribed_to(draft.group), around.topics)
     if is_new or not draft.group.epoch or found != draft.group.metadata_hash:
@@ -90,10 +87,10 @@ def share_heartbeat(
     is_shown = request.subscribed_names is not None or after.assigned != before.assigned
     assignment = after.assigned if is_shown else None
     beat_ms = around.settings.heartbeat_interval_ms
-    if draft.group.states.initializing or draft.group.states.deleting:
+    if draft.group.states.initializing:
         beat_ms = min(beat_ms, INITIALIZING_HEARTBEAT_MS)
     reply = ShareHeartbeatReply(ErrorCode.NONE, None, request.member_id, after.epoch, beat_ms, assignment)
-    return reply, work
+    return reply, initialization
 
 
 def _refusal(

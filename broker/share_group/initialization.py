@@ -2,10 +2,12 @@
 
 A share partition is assigned only after the share coordinator has its state. The group coordinator first writes which
 ones it begins to initialize, then asks the share coordinator, then writes which ones are initialized. What was begun
-and not finished is begun again after the retry interval, also by a later coordinator. Deletions work in the same way:
-a state that is being deleted is initialized again only when its deletion has finished, because a late deletion would
-remove the new state of share partitions that are in use. Kafka does not wait: a topic that is initialized is no longer
-being deleted. Source: KIP-932, Kafka's GroupMetadataManager.
+and not finished is begun again after the retry interval, also by a later coordinator.
+
+Invariant: each alteration and each deletion begins a new epoch of the group, and a deletion removes only states of
+older epochs. So a request that arrives late changes no state that has begun since. Every share partition that may have
+a state is in the group's records, in one of the three maps.
+Source: KIP-932, Kafka's GroupMetadataManager, whose deletions have no epoch.
 """
 
 from __future__ import annotations
@@ -16,37 +18,39 @@ from uuid import UUID
 
 from kraft.broker.consumer_group.requests import Partitions
 from kraft.broker.consumer_group.topics import TopicsView
-from kraft.broker.share_group.records import ShareStatesKey, ShareStatesValue, TopicStates
+from kraft.broker.share_group.records import (
+    ShareGroupKey,
+    ShareGroupValue,
+    ShareStatesKey,
+    ShareStatesValue,
+    TopicStates,
+)
 from kraft.broker.share_group.state import ShareDraft, ShareGroup
 
 ValueT = TypeVar("ValueT")
+NO_EPOCH = -1
 NO_NUMBERS: frozenset[int] = frozenset()
 
 
 class ShareInitialization(NamedTuple):
-    """Share partitions whose state the share coordinator must begin, in this state epoch."""
+    """Share partitions whose state the share coordinator must begin, in this state epoch. `asked_before_ms` is when it
+    was asked the last time before."""
 
     group: str
     state_epoch: int
     partitions: tuple[tuple[UUID, int], ...]
-
-
-class ShareDeletion(NamedTuple):
-    """Share partitions whose state the share coordinator must delete."""
-
-    group: str
-    partitions: tuple[tuple[UUID, int], ...]
+    asked_before_ms: int | None = None
 
 
 class ShareMemory:
-    """What a coordinator remembers of a share group besides its records: when it last asked for states, and when it
-    last asked for, or first saw, the deletion that is not finished."""
+    """What a coordinator remembers of a share group besides its records: when it last asked for states, and the epoch
+    of the last deletion."""
 
-    __slots__ = ("asked_ms", "deleting_ms")
+    __slots__ = ("asked_ms", "deleted_epoch")
 
     def __init__(self) -> None:
         self.asked_ms: int | None = None
-        self.deleting_ms: int | None = None
+        self.deleted_epoch = NO_EPOCH
 
 
 def subscribed_to(group: ShareGroup) -> frozenset[str]:
@@ -68,18 +72,16 @@ def begin_initialization(
 ) -> ShareInitialization | None:
     """Write which partitions of the subscribed topics are not initialized, if they are others than before. Return those
     for which the share coordinator must be asked now, or None. It is not asked twice in a short time, because a second
-    request that came late would begin a state again that is in use."""
-    states = draft.group.states
-    missing: dict[UUID, TopicStates] = {}
-    for name in sorted(subscribed_to(draft.group)):
-        topic = topics.get(name)
-        if topic is not None and topic.topic_id not in states.deleting:
-            numbers = frozenset(range(topic.partition_count)) - _numbers(states.initialized, topic.topic_id)
-            if numbers:
-                missing[topic.topic_id] = TopicStates(name, numbers)
-    kept = {topic_id: one for topic_id, one in states.initialized.items() if topics.name_of(topic_id) is not None}
-    if missing != dict(states.initializing) or kept != dict(states.initialized):
-        value = ShareStatesValue(missing, kept, states.deleting)
+    request that came late would begin a state again that is in use.
+
+    Topics whose initialization has begun stay in the records when nobody subscribes to them any more, because their
+    states may exist. A topic that is initialized is no longer being deleted: its states begin again in a newer epoch
+    than that of the deletion."""
+    states, missing = draft.group.states, _missing(draft.group, topics)
+    deleting = {one: name for one, name in _existing(states.deleting, topics).items() if one not in missing}
+    initializing = {**_existing(states.initializing, topics), **missing}
+    value = ShareStatesValue(initializing, _existing(states.initialized, topics), deleting)
+    if value != states:
         draft.write(ShareStatesKey(draft.group_id), value)
     is_due = memory.asked_ms is None or now_ms - memory.asked_ms >= retry_ms
     places = tuple(
@@ -89,8 +91,20 @@ def begin_initialization(
     )
     if not places:
         return None
-    memory.asked_ms = now_ms
-    return ShareInitialization(draft.group_id, draft.group.epoch, places)
+    asked_before_ms, memory.asked_ms = memory.asked_ms, now_ms
+    return ShareInitialization(draft.group_id, draft.group.epoch, places, asked_before_ms)
+
+
+def _missing(group: ShareGroup, topics: TopicsView) -> dict[UUID, TopicStates]:
+    """Return the partitions of the subscribed topics that are not initialized."""
+    missing: dict[UUID, TopicStates] = {}
+    for name in sorted(subscribed_to(group)):
+        topic = topics.get(name)
+        if topic is not None:
+            numbers = frozenset(range(topic.partition_count)) - _numbers(group.states.initialized, topic.topic_id)
+            if numbers:
+                missing[topic.topic_id] = TopicStates(name, numbers)
+    return missing
 
 
 def finish_initialization(draft: ShareDraft, partitions: Iterable[tuple[UUID, int]]) -> bool:
@@ -113,24 +127,26 @@ def finish_initialization(draft: ShareDraft, partitions: Iterable[tuple[UUID, in
     return True
 
 
-def begin_alteration(draft: ShareDraft, partitions: Iterable[tuple[UUID, str, int]]) -> None:
+def begin_alteration(draft: ShareDraft, partitions: Iterable[tuple[UUID, str, int]], topics: TopicsView) -> None:
     """Begin a new epoch of the group, in which the states of these share partitions begin again. Those that are not
-    initialized yet are being initialized from now on. A deletion that has not finished in these topics is not
-    repeated, because it would remove the new states."""
+    initialized yet are being initialized from now on, with all others of their topic if it was being deleted."""
     states = draft.group.states
     initializing, deleting = dict(states.initializing), dict(states.deleting)
     for topic_id, name, number in partitions:
-        deleting.pop(topic_id, None)
+        if deleting.pop(topic_id, None) is not None:
+            numbers = frozenset(number for _, number in _all_of(topic_id, name, topics))
+            initializing[topic_id] = TopicStates(name, numbers)
         if number not in _numbers(states.initialized, topic_id):
             initializing[topic_id] = TopicStates(name, _numbers(initializing, topic_id) | {number})
-    if initializing != dict(states.initializing) or deleting != dict(states.deleting):
-        value = ShareStatesValue(initializing, states.initialized, deleting)
+    value = ShareStatesValue(initializing, states.initialized, deleting)
+    if value != states:
         draft.write(ShareStatesKey(draft.group_id), value)
     draft.bump(draft.group.metadata_hash)
 
 
 def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: TopicsView) -> tuple[tuple[UUID, int], ...]:
-    """Write that the states of these topics are being deleted. Return the share partitions whose states may exist."""
+    """Write that the states of these topics are being deleted. Return the share partitions whose states may exist. If
+    there are any, begin a new epoch of the group: the deletion removes states of older epochs."""
     states = draft.group.states
     initializing, initialized = dict(states.initializing), dict(states.initialized)
     deleting = dict(states.deleting)
@@ -145,26 +161,9 @@ def begin_deletion(draft: ShareDraft, topic_ids: Iterable[UUID], topics: TopicsV
     value = ShareStatesValue(initializing, initialized, deleting)
     if value != states:
         draft.write(ShareStatesKey(draft.group_id), value)
+    if places:
+        draft.bump(draft.group.metadata_hash)
     return tuple(places)
-
-
-def repeat_deletion(
-    draft: ShareDraft, topics: TopicsView, memory: ShareMemory, now_ms: int, retry_ms: int
-) -> ShareDeletion | None:
-    """Return the states for whose deletion the share coordinator must be asked again, or None. That is due a retry
-    interval after it was last asked, or after this coordinator first saw the unfinished deletion: by then no request of
-    an earlier coordinator is under way."""
-    deleting = draft.group.states.deleting
-    if not deleting:
-        memory.deleting_ms = None
-        return None
-    if memory.deleting_ms is None:
-        memory.deleting_ms = now_ms
-    if now_ms - memory.deleting_ms < retry_ms:
-        return None
-    memory.deleting_ms = now_ms
-    places = [place for topic_id, name in deleting.items() for place in _all_of(topic_id, name, topics)]
-    return ShareDeletion(draft.group_id, tuple(places)) if places else None
 
 
 def finish_deletion(draft: ShareDraft, topic_ids: Iterable[UUID]) -> None:
@@ -186,6 +185,17 @@ def forget_states(draft: ShareDraft, topic_ids: Collection[UUID | None]) -> None
     left = ShareStatesValue(without(states.initializing), without(states.initialized), without(states.deleting))
     if left.topics() != states.topics():
         draft.write(ShareStatesKey(draft.group_id), left)
+
+
+def raise_epoch(draft: ShareDraft, state_epoch: int) -> None:
+    """Begin an epoch of the group that is newer than this one of a state."""
+    if state_epoch >= draft.group.epoch:
+        draft.write(ShareGroupKey(draft.group_id), ShareGroupValue(state_epoch + 1, draft.group.metadata_hash))
+
+
+def _existing(known: Mapping[UUID, ValueT], topics: TopicsView) -> dict[UUID, ValueT]:
+    """Return what is known of the topics that still exist."""
+    return {topic_id: one for topic_id, one in known.items() if topics.name_of(topic_id) is not None}
 
 
 def _all_of(topic_id: UUID, name: str, topics: TopicsView) -> list[tuple[UUID, int]]:

@@ -100,10 +100,11 @@ class SharePreparedReply(NamedTuple):
 
 class ShareInitializedRequest(NamedTuple):
     """Last part of AlterShareGroupOffsets, and internal request: the share coordinator has the state of these share
-    partitions, so they may be assigned."""
+    partitions in this state epoch, so they may be assigned."""
 
     group: str
     partitions: tuple[tuple[UUID, int], ...]
+    state_epoch: int
 
     def refused(self, error: ErrorCode, message: str | None = None) -> SharePreparedReply:
         return SharePreparedReply(error, message)
@@ -141,6 +142,17 @@ class StatesDeletedRequest(NamedTuple):
         return SharePreparedReply(error, message)
 
 
+class RaiseEpochRequest(NamedTuple):
+    """Internal request: a share partition has a state of this epoch, which fences the initializations of the group. It
+    is left from a deleted group of the same name. The group continues in a newer epoch."""
+
+    group: str
+    state_epoch: int
+
+    def refused(self, error: ErrorCode, message: str | None = None) -> SharePreparedReply:
+        return SharePreparedReply(error, message)
+
+
 ShareGroupRequest = (
     ShareHeartbeatRequest
     | ShareDescribeRequest
@@ -148,6 +160,7 @@ ShareGroupRequest = (
     | PrepareAlterRequest
     | PrepareDeleteRequest
     | StatesDeletedRequest
+    | RaiseEpochRequest
 )
 ShareGroupReply = ShareHeartbeatReply | ShareDescribeReply | SharePreparedReply
 

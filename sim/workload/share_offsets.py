@@ -25,7 +25,7 @@ from kraft.wire.error_codes import ErrorCode
 
 POSITIONS = 5
 """Number of start offsets to choose from, evenly from the first offset to the end."""
-RAISED_BY = MappingProxyType({SET_SHARE_OFFSETS: 1, DELETE_SHARE_OFFSETS: 0, DELETE_SHARE_GROUP: 0})
+RAISED_BY = MappingProxyType({SET_SHARE_OFFSETS: 1, DELETE_SHARE_OFFSETS: 1, DELETE_SHARE_GROUP: 1})
 """Operation → by how much it raises the epoch of the group."""
 
 

@@ -222,10 +222,10 @@ def handle_alter_share_group_offsets(context: HandlerContext, request: Request, 
     def reply(error: ErrorCode = ErrorCode.NONE, text: str | None = None) -> None:
         context.finish(request, lambda: answer(request, _altered(context, message, errors, error, text)))
 
-    def altered(found: dict[Place, ErrorCode]) -> None:
+    def altered(state_epoch: int, found: dict[Place, ErrorCode]) -> None:
         errors.update((names[place], error) for place, error in found.items())
         done = tuple(place for place, error in found.items() if error is ErrorCode.NONE)
-        context.groups.submit(ShareInitializedRequest(group, done), written)
+        context.groups.submit(ShareInitializedRequest(group, done, state_epoch), written)
 
     def written(last: SharePreparedReply) -> None:
         reply(last.error, last.message)
@@ -238,7 +238,7 @@ def handle_alter_share_group_offsets(context: HandlerContext, request: Request, 
             place: InitializeStateRequest(ShareKey(group, *place), answered.state_epoch, offset)
             for place, offset in offsets.items()
         }
-        ask_all(dict(states), context.ask_share_coordinator, altered)
+        ask_all(dict(states), context.ask_share_coordinator, partial(altered, answered.state_epoch))
 
     error = _refusal(context, session, Operation.READ, group)
     if error is not ErrorCode.NONE:
@@ -314,7 +314,8 @@ def handle_delete_share_group_offsets(context: HandlerContext, request: Request,
         if not known:
             reply()
         else:
-            states = {place: DeleteStateRequest(ShareKey(group, *place)) for place in answered.partitions}
+            epoch = answered.state_epoch
+            states = {place: DeleteStateRequest(ShareKey(group, *place), epoch) for place in answered.partitions}
             ask_all(dict(states), context.ask_share_coordinator, deleted)
 
     error = _refusal(context, session, Operation.DELETE, group)

@@ -28,6 +28,17 @@ def test_the_state_of_a_share_partition_is_read_as_it_was_written(run: Any) -> N
     run(test)
 
 
+def test_a_start_offset_of_minus_2_deletes_a_state_of_an_older_epoch(run: Any) -> None:
+    async def test(world: Any, cluster: Any, _: Any) -> None:
+        states = ShareStates(world, cluster)
+        await states.initialize(3, state_epoch=4)
+        for state_epoch, left in ((4, 3), (5, -1)):
+            assert await states.initialize(-2, state_epoch=state_epoch) is ErrorCode.NONE
+            assert (await states.summary()).start_offset == left
+
+    run(test)
+
+
 def test_the_topic_of_share_states_is_created_with_kafkas_settings(run: Any) -> None:
     async def test(world: Any, cluster: Any, _: Any) -> None:
         states = ShareStates(world, cluster)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kraft.broker.shard.now import Now
 from kraft.broker.share_coordinator.records import NO_EPOCH, ShareKey, ShareSnapshot, ShareUpdate
-from kraft.broker.share_coordinator.requests import ReadStateRequest, StateReply, WriteStateRequest
+from kraft.broker.share_coordinator.requests import DeleteStateRequest, ReadStateRequest, StateReply, WriteStateRequest
 from kraft.broker.share_coordinator.share_state import combine
 from kraft.broker.share_partition.states import StateBatch
 from kraft.wire.error_codes import ErrorCode
@@ -241,7 +241,19 @@ def test_records_before_the_earliest_snapshot_are_redundant() -> None:
     shares.write(1, key=other)
     shares.write(2, key=other)
     assert shares.machine.redundant_before(shares.end_offset) == 5
-    assert shares.machine.redundant_before(3) == 3
+
+
+def test_records_are_redundant_only_when_the_snapshots_that_replace_them_are_committed() -> None:
+    shares = Coordinated(updates_per_snapshot=0)
+    shares.initialize(0)
+    high_watermark = shares.end_offset
+    shares.write(1)
+    assert shares.machine.redundant_before(high_watermark) == 0, "the second snapshot may be lost"
+    replaced = shares.end_offset
+    shares.write(2)
+    assert shares.machine.redundant_before(high_watermark) == 0
+    assert shares.machine.redundant_before(replaced) == 1
+    assert shares.machine.redundant_before(shares.end_offset) == 2
 
 
 def test_nothing_is_redundant_while_the_offsets_of_loaded_snapshots_are_unknown() -> None:
@@ -266,6 +278,14 @@ def test_a_cold_share_partition_gets_a_snapshot_once() -> None:
     shares.do(shares.machine.snapshot_cold(shares.now))
     assert len(shares.log) == 3
     assert shares.machine.redundant_before(shares.end_offset) == 2
+
+
+def test_a_deletion_of_an_epoch_removes_only_a_state_of_an_older_epoch() -> None:
+    shares = Coordinated()
+    shares.initialize(3, state_epoch=4)
+    for epoch, is_kept in ((3, True), (4, True), (5, False)):
+        assert shares.ask(DeleteStateRequest(KEY, epoch)).error is ErrorCode.NONE
+        assert (shares.summary().state is not None) is is_kept
 
 
 def test_the_states_of_deleted_topics_are_deleted() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import EMPTY_STATE
 from kraft.broker.group.records import decode_entry, encode_entry
@@ -24,10 +26,10 @@ from kraft.broker.group.shard import GroupSettings
 from kraft.broker.group.step import CoordinatorStep, DeleteShareStates, InitializeShareStates
 from kraft.broker.shard.now import Now
 from kraft.broker.share_group.heartbeat import INITIALIZING_HEARTBEAT_MS
-from kraft.broker.share_group.initialization import ShareDeletion
 from kraft.broker.share_group.requests import (
     PrepareAlterRequest,
     PrepareDeleteRequest,
+    RaiseEpochRequest,
     ShareDescribeRequest,
     ShareHeartbeatRequest,
     ShareInitializedRequest,
@@ -57,6 +59,12 @@ class OneTopic:
 
     def __iter__(self) -> Any:
         return iter((self,))
+
+
+def heartbeat(
+    member: str = "m1", epoch: int = 0, names: tuple[str, ...] | None = None, group: str = "g"
+) -> ShareHeartbeatRequest:
+    return ShareHeartbeatRequest(group, member, epoch, "c", "/h", None, names)
 
 
 class Shares:
@@ -107,11 +115,13 @@ class Shares:
 
     def beat(self, member: str = "m1", epoch: int = 0, names: tuple[str, ...] | None = None, group: str = "g") -> Any:
         subscribed = ("orders",) if names is None and epoch == 0 else names
-        return self.ask(ShareHeartbeatRequest(group, member, epoch, "c", "/h", None, subscribed))
+        return self.ask(heartbeat(member, epoch, subscribed, group))
 
-    def initialize(self, *partitions: int) -> None:
+    def initialize(self, *partitions: int, state_epoch: int | None = None) -> None:
+        """Report that the share coordinator has begun these states, by default in the newest epoch."""
         places = tuple((TOPIC, number) for number in partitions)
-        self.ask(ShareInitializedRequest("g", places))
+        epoch = self.machine.committed.shares["g"].epoch if state_epoch is None else state_epoch
+        self.ask(ShareInitializedRequest("g", places, epoch))
 
     def pass_time(self, passed_ms: int) -> None:
         self.now = Now(self.now.monotonic_ms + passed_ms, self.now.wall_ms + passed_ms)
@@ -316,93 +326,10 @@ def test_a_group_is_deleted_after_the_states_of_its_partitions() -> None:
     assert shares.ask(DeleteRequest("g")) is None
     work = shares.work[-1]
     assert isinstance(work, DeleteShareStates)
-    assert sorted(work.deletion.partitions) == [(TOPIC, 0), (TOPIC, 1)]
+    assert sorted(work.partitions) == [(TOPIC, 0), (TOPIC, 1)]
     assert shares.ask(DeleteRequest("g", states_deleted=True)) == DeleteReply(ErrorCode.NONE)
     assert shares.describe().error is ErrorCode.GROUP_ID_NOT_FOUND
     assert shares.failover().describe().error is ErrorCode.GROUP_ID_NOT_FOUND
-
-
-def test_states_are_initialized_again_only_after_their_deletion_has_finished() -> None:
-    shares = Shares()
-    shares.beat()
-    shares.initialize(0, 1)
-    shares.beat(epoch=-1)
-    assert shares.ask(DeleteRequest("g")) is None
-    work = shares.work[-1]
-    assert sorted(work.deletion.partitions) == BOTH
-    joined = shares.beat()
-    assert (joined.assignment, joined.heartbeat_interval_ms) == ({}, INITIALIZING_HEARTBEAT_MS)
-    assert shares.work[-1] is work
-    shares.ask(StatesDeletedRequest("g", frozenset((TOPIC,))))
-    shares.beat(epoch=joined.epoch)
-    assert sorted(shares.work[-1].initialization.partitions) == BOTH
-    shares.initialize(0, 1)
-    assert shares.beat(epoch=joined.epoch).assignment == {TOPIC: frozenset((0, 1))}
-
-
-def test_a_deletion_that_was_not_finished_is_repeated_after_the_retry_interval() -> None:
-    shares = Shares()
-    shares.beat()
-    shares.initialize(0, 1)
-    shares.beat(epoch=-1)
-    shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
-    begun = len(shares.work)
-    epoch = shares.beat().epoch
-    shares.pass_time(RETRY_MS - 1)
-    shares.beat(epoch=epoch)
-    assert len(shares.work) == begun
-    shares.pass_time(1)
-    shares.beat(epoch=epoch)
-    assert shares.work[begun:] == [DeleteShareStates(ShareDeletion("g", tuple(BOTH)))]
-    shares.beat(epoch=epoch)
-    assert len(shares.work) == begun + 1
-
-
-def test_a_new_coordinator_repeats_a_deletion_one_retry_interval_after_it_first_saw_it() -> None:
-    first = Shares()
-    first.beat()
-    first.initialize(0, 1)
-    first.beat(epoch=-1)
-    first.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
-    shares = first.failover()
-    shares.pass_time(RETRY_MS)
-    epoch = shares.beat().epoch
-    assert shares.work == []
-    shares.pass_time(RETRY_MS)
-    shares.beat(epoch=epoch)
-    assert shares.work == [DeleteShareStates(ShareDeletion("g", tuple(BOTH)))]
-
-
-def test_a_second_deletion_of_offsets_takes_away_what_was_initialized() -> None:
-    shares = Shares()
-    shares.beat()
-    shares.initialize(0, 1)
-    shares.beat(epoch=-1)
-    first = shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
-    shares.ask(PrepareAlterRequest("g", ((TOPIC, "orders", 0),)))
-    shares.initialize(0)
-    second = shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
-    assert (sorted(first.partitions), second.partitions) == (BOTH, ((TOPIC, 0),))
-    shares.ask(StatesDeletedRequest("g", frozenset((TOPIC,))))
-    joined = shares.beat()
-    assert joined.assignment == {}
-    assert sorted(shares.work[-1].initialization.partitions) == BOTH
-
-
-def test_a_deletion_that_was_not_finished_is_not_repeated_for_altered_offsets() -> None:
-    shares = Shares()
-    shares.beat()
-    shares.initialize(0, 1)
-    shares.beat(epoch=-1)
-    shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
-    shares.ask(PrepareAlterRequest("g", ((TOPIC, "orders", 0), (TOPIC, "orders", 1))))
-    shares.initialize(0, 1)
-    joined = shares.beat()
-    assert joined.assignment == {TOPIC: frozenset((0, 1))}
-    begun = len(shares.work)
-    shares.pass_time(RETRY_MS)
-    shares.beat()
-    assert len(shares.work) == begun
 
 
 def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_began_to_delete() -> None:
@@ -414,10 +341,112 @@ def test_a_deletion_of_a_group_is_repeated_for_the_states_that_an_earlier_one_be
     first = shares.work[-1]
     shares.ask(DeleteRequest("g"))
     assert shares.work[-1] is not first
-    assert sorted(shares.work[-1].deletion.partitions) == sorted(first.deletion.partitions)
+    assert sorted(shares.work[-1].partitions) == sorted(first.partitions)
     other = shares.failover()
     other.ask(DeleteRequest("g"))
-    assert sorted(other.work[-1].deletion.partitions) == sorted(first.deletion.partitions)
+    assert sorted(other.work[-1].partitions) == sorted(first.partitions)
+
+
+def empty_with_states() -> Shares:
+    """Return a group without members that has initialized both partitions."""
+    shares = Shares()
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    return shares
+
+
+@pytest.mark.parametrize("request_", [DeleteRequest("g"), PrepareDeleteRequest("g", frozenset((TOPIC,)))])
+def test_states_that_are_being_deleted_are_initialized_again_in_an_epoch_that_the_deletion_does_not_reach(
+    request_: Request,
+) -> None:
+    shares = empty_with_states()
+    prepared = shares.ask(request_)
+    deleted = shares.work[-1].state_epoch if prepared is None else prepared.state_epoch
+    assert deleted == shares.machine.committed.shares["g"].epoch
+    assert shares.beat().assignment == {}
+    begun = shares.work[-1].initialization
+    assert begun.partitions == tuple(BOTH)
+    assert begun.state_epoch >= deleted
+    assert not shares.machine.committed.shares["g"].states.deleting
+
+
+def test_a_second_deletion_of_offsets_takes_away_what_was_initialized_after_the_first() -> None:
+    shares = empty_with_states()
+    first = shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    shares.beat()
+    shares.initialize(0, 1)
+    shares.beat(epoch=-1)
+    second = shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    assert (sorted(first.partitions), sorted(second.partitions)) == (BOTH, BOTH)
+    assert second.state_epoch > first.state_epoch
+    shares.ask(StatesDeletedRequest("g", frozenset((TOPIC,))))
+    assert shares.beat().assignment == {}
+
+
+def test_an_initialization_that_is_reported_after_a_deletion_has_begun_does_not_count() -> None:
+    shares = Shares()
+    shares.beat()
+    begun = shares.work[-1].initialization.state_epoch
+    shares.beat(epoch=-1)
+    shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    shares.ask(StatesDeletedRequest("g", frozenset((TOPIC,))))
+    shares.pass_time(RETRY_MS)
+    shares.beat()
+    shares.initialize(0, 1, state_epoch=begun)
+    assert not shares.machine.committed.shares["g"].states.initialized
+
+
+def test_offsets_that_are_set_in_a_topic_that_is_being_deleted_leave_no_other_state_unknown() -> None:
+    shares = empty_with_states()
+    shares.ask(PrepareDeleteRequest("g", frozenset((TOPIC,))))
+    altered = shares.ask(PrepareAlterRequest("g", ((TOPIC, "orders", 0),)))
+    shares.initialize(0, state_epoch=altered.state_epoch)
+    assert shares.ask(DeleteRequest("g")) is None
+    assert sorted(shares.work[-1].partitions) == BOTH
+
+
+def test_partitions_of_a_topic_to_which_nobody_subscribes_any_more_stay_known() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.beat(epoch=1, names=("others",))
+    shares.initialize(0)
+    shares.beat(epoch=-1)
+    assert shares.ask(DeleteRequest("g")) is None
+    assert sorted(shares.work[-1].partitions) == BOTH
+
+
+def test_a_member_that_joins_does_not_begin_the_states_whose_offsets_are_being_set() -> None:
+    shares = Shares()
+    shares.beat()
+    shares.beat(epoch=-1)
+    shares.pass_time(RETRY_MS)
+    altered = shares.ask(PrepareAlterRequest("g", ((TOPIC, "orders", 0), (TOPIC, "orders", 1))))
+    begun = len(shares.work)
+    joined = shares.beat()
+    assert len(shares.work) == begun
+    shares.initialize(0, 1, state_epoch=altered.state_epoch)
+    assert shares.beat(epoch=joined.epoch).assignment == {TOPIC: frozenset((0, 1))}
+
+
+def test_a_group_whose_initializations_are_fenced_by_an_older_state_continues_in_a_newer_epoch() -> None:
+    shares = Shares()
+    joined = shares.beat()
+    shares.ask(RaiseEpochRequest("g", 40))
+    shares.beat(epoch=joined.epoch)
+    assert shares.work[-1].initialization.state_epoch == 41
+    shares.ask(RaiseEpochRequest("g", 3))
+    assert shares.machine.committed.shares["g"].epoch == 41
+
+
+def test_a_refused_heartbeat_does_not_make_the_next_one_ask_again_for_what_is_being_begun() -> None:
+    shares = Shares()
+    joined = shares.beat()
+    begun = len(shares.work)
+    shares.machine.topics_changed(OneTopic(3))
+    shares.refuse(shares.machine.handle(heartbeat(epoch=joined.epoch), lambda reply: None, shares.now))
+    shares.beat(epoch=joined.epoch)
+    assert [work.initialization.partitions for work in shares.work[begun:]] == [((TOPIC, 2),)]
 
 
 def test_new_partitions_do_not_begin_states_again_that_are_being_begun() -> None:

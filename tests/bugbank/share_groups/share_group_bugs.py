@@ -12,9 +12,13 @@ from kraft.broker.group import share_groups
 from kraft.broker.share_coordinator import coordinator, share_state
 from kraft.broker.share_coordinator.coordinator import ShareCoordinator
 from kraft.broker.share_coordinator.records import NO_EPOCH
-from kraft.broker.share_coordinator.requests import InitializeStateRequest, StateReply, WriteStateRequest
+from kraft.broker.share_coordinator.requests import (
+    DeleteStateRequest,
+    InitializeStateRequest,
+    StateReply,
+    WriteStateRequest,
+)
 from kraft.broker.share_coordinator.step import ShareStep
-from kraft.broker.share_group import heartbeat
 from kraft.broker.share_group.state import ShareDraft
 from kraft.broker.share_partition import log_ranges
 from kraft.broker.share_partition.acknowledging import Acknowledgement
@@ -425,32 +429,17 @@ def snapshot_forgets_the_count(plant: Planting) -> None:
 
 @bug(
     "B81",
-    "the states of a share group are initialized while they are being deleted",
+    "a deletion removes states that have begun since",
     part=PART,
     expected=("S10",),
     directed=play.a_deletion_arrives_when_members_have_joined,
     no_swarm="the state machines of a trial have no group coordinator",
 )
-def deletions_are_not_waited_for(plant: Planting) -> None:
-    original = heartbeat.begin_initialization
+def deletions_have_no_epoch(plant: Planting) -> None:
+    original = ShareCoordinator.handle
 
-    def twin(draft: ShareDraft, *around: Any) -> Any:
-        draft.group = draft.group._replace(states=draft.group.states._replace(deleting={}))
-        return original(draft, *around)
+    def twin(self: ShareCoordinator, request: Any, ticket: Any, now: Any) -> ShareStep:
+        is_deletion = isinstance(request, DeleteStateRequest)
+        return original(self, request._replace(state_epoch=NO_EPOCH) if is_deletion else request, ticket, now)
 
-    plant.replace(heartbeat, "begin_initialization", twin)
-
-
-@bug(
-    "B81b",
-    "a deletion of the states of a share group that nobody finished is not repeated",
-    part=PART,
-    expected=("S10",),
-    directed=play.a_deletion_is_not_answered,
-    no_swarm="the state machines of a trial have no group coordinator",
-)
-def deletions_are_not_repeated(plant: Planting) -> None:
-    def twin(*around: Any) -> None:
-        return None
-
-    plant.replace(heartbeat, "repeat_deletion", twin)
+    plant.replace(ShareCoordinator, "handle", twin)

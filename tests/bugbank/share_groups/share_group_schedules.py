@@ -7,7 +7,6 @@ from dataclasses import replace
 from random import Random
 
 from kraft.broker.api.share_fetch.share_sessions import FINAL_EPOCH, ShareMember, ShareSessionCache
-from kraft.broker.coordinator.share_persister import PERSIST_MS_MAX
 from kraft.broker.share_partition.states import StateBatch
 from kraft.sim.check.base import Checks
 from kraft.sim.check.share_groups.persistence import share_checks
@@ -306,9 +305,3 @@ def an_administrator_waits_for_a_member_that_is_cut_off(seed: int) -> list[str]:
 def a_deletion_arrives_when_members_have_joined(seed: int) -> list[str]:
     """Delay the deletion of a group's offsets until its members have started again."""
     return _deleted_offsets(CHANGED_MS_MAX + 8_000)
-
-
-@slow
-def a_deletion_is_not_answered(seed: int) -> list[str]:
-    """Let the deletion of a group's offsets fail, and its members start again."""
-    return _deleted_offsets(CHANGED_MS_MAX + 2 * PERSIST_MS_MAX)
