@@ -7,7 +7,7 @@ and not finished is begun again after the retry interval, also by a later coordi
 Invariant: each alteration and each deletion begins a new epoch of the group, and a deletion removes only states of
 older epochs. So a request that arrives late changes no state that has begun since. Every share partition that may have
 a state is in the group's records, in one of the three maps.
-Source: KIP-932, Kafka's GroupMetadataManager, whose deletions have no epoch.
+Kafka's deletions have no epoch. Source: KIP-932, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
