@@ -211,14 +211,15 @@ def _enqueue(queue: CoordinatorQueue, newer: Question) -> None:
     displace it, or reject the newer one."""
     name = newer.request.transactional_id
     older = queue.waiting.get(name)
+    is_same_id = older is not None and older.request.producer_id == newer.request.producer_id
     if older is None:
         queue.waiting[name] = newer
     elif older.is_joined_by(newer):
         older.join(newer)
-    elif newer.request.producer_epoch < older.request.producer_epoch:
+    elif is_same_id and newer.request.producer_epoch < older.request.producer_epoch:
         newer.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
     else:
-        is_fenced = newer.request.producer_epoch > older.request.producer_epoch
+        is_fenced = is_same_id and newer.request.producer_epoch > older.request.producer_epoch
         queue.waiting[name] = newer
         older.refuse(ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION)
 

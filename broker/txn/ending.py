@@ -221,14 +221,21 @@ def _next_identity(value: TransactionValue) -> tuple[int, int]:
     return value.producer_id, value.producer_epoch
 
 
-def fence(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> bool:
+def fence(
+    shard: TransactionShard, transaction: Transaction, builder: StepBuilder, *, is_replaced: bool = False
+) -> bool:
     """Abort an open transaction with a higher epoch, so that its producer can no longer write. Return False if this
-    needs a new producer id and none is available."""
+    needs a new producer id and none is available.
+
+    `is_replaced`: another producer takes the transactional id. With transaction.version 2 this skips an epoch, because
+    an EndTxn with the epoch before the stored one is answered as a retry, with the identity of the next transaction."""
     value = transaction.value
     require(value is not None and value.state is TransactionState.ONGOING, "only an open transaction is fenced")
     assert value is not None
     prepared = _prepared(value, builder, is_commit=False)
     if shard.transaction_version >= FIRST_BUMPING_VERSION:
+        if is_replaced:
+            prepared = prepared._replace(producer_epoch=min(value.producer_epoch + 1, LAST_USABLE_EPOCH))
         bumped = _bumped(shard, prepared)
         if bumped is None:
             return False

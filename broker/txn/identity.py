@@ -28,7 +28,7 @@ def init_producer_id(shard: TransactionShard, request: InitRequest, ticket: Tick
     elif transaction is None or transaction.value is None:
         _begin(shard, request, ticket, builder)
     elif transaction.value.state is TransactionState.ONGOING:
-        fence(shard, transaction, builder)
+        fence(shard, transaction, builder, is_replaced=True)
         builder.reply(ticket, InitReply(ErrorCode.CONCURRENT_TRANSACTIONS))
     elif transaction.is_exhausted and request.producer_epoch in (NO_EPOCH, transaction.value.producer_epoch):
         _rotate(shard, transaction, request, ticket, builder)
@@ -61,6 +61,8 @@ def _conflict(transaction: Transaction, request: InitRequest) -> ErrorCode:
         was_rotated = request.producer_id == value.previous_producer_id and request.producer_epoch >= LAST_USABLE_EPOCH
         if not was_rotated:
             return ErrorCode.PRODUCER_FENCED
+    if value.state is TransactionState.ONGOING and request.producer_epoch not in (NO_EPOCH, value.producer_epoch):
+        return ErrorCode.PRODUCER_FENCED  # a delayed request, which must not abort the transaction
     return ErrorCode.CONCURRENT_TRANSACTIONS if value.state.is_prepared else ErrorCode.NONE
 
 

@@ -310,6 +310,8 @@ class TransactionMachine:
         reaction = reaction_to(request.api, code)
         if isinstance(request, AddPartitions | AddOffsets):
             self._judge_addition(request, code, reaction)
+        elif isinstance(request, CommitOffsets) and self.state is S.ABORTING and code in IN_DOUBT:
+            self.require_bump()  # it may still arrive, and must not be taken for one of the next transaction
         self._back_off(reaction, now_ms)
         if reaction is CoordinatorReaction.DONE:
             self._succeeded(request, answer, is_v2_finalized)

@@ -127,7 +127,7 @@ class GroupObserver:
                 for row in topic.partitions
             }
             accepted = frozenset(partition for partition, code in codes.items() if code is ErrorCode.NONE)
-            self._tell(CommitAnswered(asked.number, accepted))
+            self._tell(CommitAnswered(asked.number, str(asked.request.group_id), accepted))
             found = list(codes.values())
         else:
             found = [_code(answer.error_code)]

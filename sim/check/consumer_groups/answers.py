@@ -31,8 +31,8 @@ class HeartbeatAccepted:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """Observation: a member sends an OffsetCommit. `number` identifies the request. `topic_ids` has those of its topics
-    that exist."""
+    """Observation: a member sends an OffsetCommit. `number` identifies the request in its group. `topic_ids` has those
+    of its topics that exist."""
 
     number: int
     group: str
@@ -47,6 +47,7 @@ class CommitAnswered:
     """Observation: a coordinator answers an OffsetCommit, and accepts the offsets of these partitions."""
 
     number: int
+    group: str
     accepted: frozenset[TopicPartition]
 
 
@@ -101,7 +102,7 @@ class FormerMembersCommitNothing(Check):
         self._ledger = ledger
         self._requests: dict[tuple[str, TopicPartition, int], list[CommitRequested]] = {}
         """(group, partition, offset) → the requests to commit it, so far."""
-        self._open: dict[int, CommitRequested] = {}
+        self._open: dict[tuple[str, int], CommitRequested] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -111,12 +112,12 @@ class FormerMembersCommitNothing(Check):
         }
 
     def _requested(self, asked: CommitRequested) -> None:
-        self._open[asked.number] = asked
+        self._open[asked.group, asked.number] = asked
         for partition, offset in asked.offsets.items():
             self._requests.setdefault((asked.group, partition, offset), []).append(asked)
 
     def _answered(self, answered: CommitAnswered) -> None:
-        asked = self._open.pop(answered.number, None)
+        asked = self._open.pop((answered.group, answered.number), None)
         refused = () if asked is None else sorted(asked.offsets.keys() - answered.accepted)
         if any(self._is_over(asked, partition) for partition in refused if asked is not None):
             self.count()
@@ -164,7 +165,7 @@ class OffsetsGoBackOnlyByLateCommits(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._requests: dict[int, CommitRequested] = {}
+        self._requests: dict[tuple[str, int], CommitRequested] = {}
         self._sent: dict[tuple[str, TopicPartition, int], dict[int, int]] = {}
         """(group, partition, offset) → the requests to commit it that may still be carried out, with the step at which
         each was sent. One with an error response may be: the coordinator may have written it before it failed."""
@@ -183,14 +184,14 @@ class OffsetsGoBackOnlyByLateCommits(Check):
 
     def _requested(self, asked: CommitRequested) -> None:
         self._step += 1
-        self._requests[asked.number] = asked
+        self._requests[asked.group, asked.number] = asked
         self._groups.add(asked.group)
         for partition, offset in asked.offsets.items():
             self._sent.setdefault((asked.group, partition, offset), {})[asked.number] = self._step
 
     def _answered(self, answered: CommitAnswered) -> None:
         self._step += 1
-        asked = self._requests.pop(answered.number, None)
+        asked = self._requests.pop((answered.group, answered.number), None)
         if asked is None:
             return
         for partition in answered.accepted:

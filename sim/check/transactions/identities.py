@@ -1,4 +1,5 @@
-"""Check that no two producers have the same producer id and epoch, and that the epochs of an id rise by one (T10)."""
+"""Check that no two producers have the same producer id and epoch, and that the epochs of an id rise by one, or by two
+when its producer is fenced (T10)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, ClassVar
 from kraft.sim.check.base import Check
 from kraft.sim.check.observations import ProducerIdSent
 from kraft.sim.check.transactions.feed import TransactionLogged
-from kraft.sim.check.transactions.ledger import Identity
+from kraft.sim.check.transactions.ledger import Identity, LoggedState
 
 
 class IdentitiesHaveOneOwner(Check):
@@ -41,7 +42,8 @@ class IdentitiesHaveOneOwner(Check):
         value, before = seen.value, seen.before
         if before is None or value.producer_id != before.producer_id:
             return
-        if value.epoch not in (before.epoch, before.epoch + 1):
+        is_fenced = before.state == LoggedState.ONGOING and value.state == LoggedState.PREPARE_ABORT
+        if not before.epoch <= value.epoch <= before.epoch + 1 + is_fenced:
             self.fail(
                 "the epochs of a transactional id do not follow on each other",
                 transactional_id=value.transactional_id,

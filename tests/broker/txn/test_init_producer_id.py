@@ -151,6 +151,28 @@ def test_init_producer_id_aborts_the_open_transaction_of_the_previous_producer_a
     assert one.init() == InitReply(ErrorCode.NONE, PID, 2)
 
 
+def test_at_transaction_version_2_a_producer_whose_id_another_one_has_taken_cannot_abort_and_go_on() -> None:
+    """An EndTxn of the epoch before the stored one would be answered as a retry."""
+    one = Coordinating(version=2)
+    one.init()
+    one.add(PID, 0)
+    assert one.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert one.end(PID, 0, commit=False, bumps=True).error is ErrorCode.PRODUCER_FENCED
+    one.confirm_markers()
+    assert one.end(PID, 0, commit=False, bumps=True).error is ErrorCode.PRODUCER_FENCED
+    assert one.init() == InitReply(ErrorCode.NONE, PID, 3)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_delayed_init_producer_id_does_not_abort_the_transaction_of_a_newer_epoch(version: int) -> None:
+    one = Coordinating(version=version)
+    one.init()
+    one.init(PID, 0)
+    one.add(PID, 1)
+    assert one.init(PID, 0).error is ErrorCode.PRODUCER_FENCED
+    assert one.value.state is TransactionState.ONGOING
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_init_producer_id_with_a_transaction_timeout_out_of_range_is_rejected(timeout_ms: int) -> None:
     assert Coordinating().init(timeout_ms=timeout_ms).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT

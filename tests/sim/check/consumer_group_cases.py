@@ -79,7 +79,11 @@ def asked(number: int, name: str, epoch: int, value: int) -> CommitRequested:
 
 
 def accepted(number: int) -> CommitAnswered:
-    return CommitAnswered(number, frozenset({PLACE}))
+    return CommitAnswered(number, GROUP, frozenset({PLACE}))
+
+
+def refused(number: int) -> CommitAnswered:
+    return CommitAnswered(number, GROUP, frozenset())
 
 
 def owned(name: str) -> PartitionsOwned:
@@ -132,7 +136,7 @@ CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [asked(3, "a", 1, 3), *committed(3, offset(3))],
     ),
     "G3c after a commit that was late although it was refused": (
-        [*ONE, asked(1, "a", 1, 4), CommitAnswered(1, frozenset()), asked(2, "a", 1, 5), *committed(1, offset(5)),
+        [*ONE, asked(1, "a", 1, 4), refused(1), asked(2, "a", 1, 5), *committed(1, offset(5)),
          accepted(2), *committed(2, offset(4))],
         [asked(3, "a", 1, 5), *committed(3, offset(5)), accepted(3), asked(4, "a", 1, 3), *committed(4, offset(3))],
     ),
@@ -148,15 +152,15 @@ CONSUMER_GROUP_CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "G4b": (
         [*TWO, asked(1, "a", 2, 5), asked(2, "a", 2, 6), *committed(4, offset(5)), accepted(1), *FENCED_AT_5,
-         CommitAnswered(2, frozenset())],
+         refused(2)],
         committed(6, offset(6)),
     ),
     "G4b of an epoch before the member got the partition": (
-        [*TWO, asked(1, "a", 1, 5), *committed(4, has("a", 2, 0, 1)), CommitAnswered(1, frozenset())],
+        [*TWO, asked(1, "a", 1, 5), *committed(4, has("a", 2, 0, 1)), refused(1)],
         committed(5, offset(5)),
     ),
     "G4b of an old generation": (
-        [*committed(0, classic(5, "a")), asked(1, "a", 4, 5), CommitAnswered(1, frozenset()), asked(2, "a", 5, 6),
+        [*committed(0, classic(5, "a")), asked(1, "a", 4, 5), refused(1), asked(2, "a", 5, 6),
          *committed(1, offset(6)), accepted(2)],
         committed(2, offset(5)),
     ),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from kraft.sim.check.consumer_groups.answers import CommitAnswered, CommitRequested
 from kraft.sim.check.failure_detection import EpochsAreSteady
 from kraft.sim.check.observations import (
     BatchWritten,
@@ -486,3 +487,10 @@ def test_checks_accept_a_voter_that_restarts_without_its_uncommitted_tail(came_b
         RoleSeen(102, 2, 2, False, 101, True, -1, came_back_with, 0),
     )
     assert findings(*history) & {"R11"} == due
+
+
+def test_checks_tell_the_commits_of_two_groups_apart_although_they_have_the_same_number() -> None:
+    first = CommitRequested(1, "readers", "a", 1, {TP: 5})
+    other = CommitRequested(1, "others", "b", 1, {("payments", 0): 9})
+    answers = CommitAnswered(1, "readers", frozenset({TP})), CommitAnswered(1, "others", frozenset({("payments", 0)}))
+    assert not findings(first, other, *answers)
