@@ -52,9 +52,16 @@ class Asking:
         decoded = messages.decode_request(key, version, messages.encode_request(key, version, message))
         self.sent.append((broker_id, decoded, on_outcome))
 
-    def ask(self, *partitions: tuple[str, int], name: str = "a", epoch: int = 0, adds: bool = False) -> None:
+    def ask(
+        self,
+        *partitions: tuple[str, int],
+        name: str = "a",
+        producer_id: int = 7,
+        epoch: int = 0,
+        adds: bool = False,
+    ) -> None:
         kind = AddRequest if adds else VerifyRequest
-        request = kind(name, 7, epoch, frozenset(partitions or (A,)))
+        request = kind(name, producer_id, epoch, frozenset(partitions or (A,)))
         self.enrolment.ask(request, lambda errors: self.answers.append(dict(errors)))
 
     def names(self) -> list[list[str]]:
@@ -147,6 +154,18 @@ def test_a_verification_with_a_newer_epoch_fences_the_waiting_one_with_an_older_
         assert asks.answers[1:] == [{A: ErrorCode.INVALID_PRODUCER_EPOCH}]
         asks.answer()
         assert asks.sent[0][1].transactions[0].producer_epoch == 2
+
+    asking(2, test)
+
+
+def test_a_waiting_verification_of_another_producer_id_does_not_fence_a_later_one() -> None:
+    async def test(stage: PartStage, asks: Asking) -> None:
+        asks.ask(name="other")
+        asks.ask(epoch=32_766)
+        asks.ask(producer_id=8)
+        assert asks.answers == [{A: ErrorCode.NETWORK_EXCEPTION}]
+        asks.answer()
+        assert asks.sent[0][1].transactions[0].producer_id == 8
 
     asking(2, test)
 

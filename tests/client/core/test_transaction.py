@@ -563,6 +563,16 @@ def test_an_abort_during_which_a_batch_is_rejected_is_followed_by_a_request_for_
     assert talk.run() == [EndTransaction(FIRST, False, 4), InitProducerId(FIRST)]
 
 
+def test_an_abort_with_offsets_in_doubt_is_followed_by_a_request_for_the_next_epoch() -> None:
+    """A TxnOffsetCommit that arrives late must not be taken for one of the next transaction."""
+    talk = in_transaction()
+    talk.machine.add_offsets(GROUP, OFFSETS)
+    talk.until(CommitOffsets)
+    talk.machine.abort()
+    talk.answer(ErrorCode.NETWORK_EXCEPTION)
+    assert [type(request) for request in talk.run()] == [EndTransaction, InitProducerId]
+
+
 def test_a_commit_has_its_outcome_before_the_next_epoch_is_received() -> None:
     talk = in_transaction(False, A)
     talk.is_v2 = True
