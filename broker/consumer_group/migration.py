@@ -13,7 +13,7 @@ Source: KIP-848, Kafka's GroupMetadataManager, ConsumerGroup and ClassicGroup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -73,10 +73,12 @@ class _Read(NamedTuple):
 
 
 def upgrade(draft: Draft, generation: int, members: Sequence[ClassicMember], topics: TopicsView, wall_ms: int) -> None:
-    """Write the records of a classic group's members to the draft of a new consumer group. Every member is STABLE at
-    the epoch `generation`, and what it holds is its target. Raises CannotUpgrade."""
+    """Write the records of a classic group's members to the draft of a new consumer group. Every member has the epoch
+    `generation`, and what it holds is its target. What it may still read besides that, it must revoke first. Raises
+    CannotUpgrade."""
     rows = [_read(member) for member in members]
     held = _held(rows, generation, topics)
+    revoking = _still_read(rows, held, generation, topics)
     group_id = draft.group_id
     for row in rows:
         draft.write(ConsumerMemberKey(group_id, row.member.member_id), _consumer_member(row))
@@ -85,7 +87,9 @@ def upgrade(draft: Draft, generation: int, members: Sequence[ClassicMember], top
         draft.write(TargetMemberKey(group_id, member_id), TargetMemberValue(partitions_of(partitions)))
     draft.write(TargetEpochKey(group_id), TargetEpochValue(generation, wall_ms))
     for member_id, partitions in held.items():
-        current = CurrentMemberValue(generation, generation, MemberState.STABLE, partitions)
+        left = revoking[member_id]
+        state = MemberState.UNREVOKED_PARTITIONS if left else MemberState.STABLE
+        current = CurrentMemberValue(generation, generation, state, partitions, left)
         draft.write(CurrentMemberKey(group_id, member_id), current)
 
 
@@ -131,6 +135,21 @@ def _held(rows: Sequence[_Read], generation: int, topics: TopicsView) -> dict[st
                 taken.add((topic_id, partition))
                 held[row.member.member_id].setdefault(topic_id, {})[partition] = generation
     return dict(held.items())
+
+
+def _still_read(
+    rows: Sequence[_Read], held: Mapping[str, HeldPartitions], generation: int, topics: TopicsView
+) -> dict[str, HeldPartitions]:
+    """Return the partitions that a member owned when it joined, and that the newest generation gives to nobody. A
+    member with a cooperative assignor reads them until it has fetched its assignment."""
+    taken = {(topic_id, number) for one in held.values() for topic_id, numbers in one.items() for number in numbers}
+    left: dict[str, dict[UUID, dict[int, int]]] = {row.member.member_id: {} for row in rows}
+    for row in sorted(rows, key=lambda row: -row.subscription.generation):
+        for topic_id, number in _existing(row.subscription.owned, topics):
+            if (topic_id, number) not in taken:
+                taken.add((topic_id, number))
+                left[row.member.member_id].setdefault(topic_id, {})[number] = generation
+    return dict(left.items())
 
 
 def _existing(named: NamedPartitions, topics: TopicsView) -> Iterator[tuple[UUID, int]]:

@@ -64,7 +64,7 @@ def handle_share_fetch(context: HandlerContext, request: Request, session: Sessi
 
     def acknowledged(errors: AcknowledgeErrors) -> None:
         if is_final:
-            context.shares.close_session(member)
+            _close(context, member, kept)
             lock_ms = context.shares.settings_of(member.group).limits.lock_duration_ms
             answer(request, share_fetch_response(context, session, {}, errors, lock_ms=lock_ms))
         else:
@@ -72,6 +72,12 @@ def handle_share_fetch(context: HandlerContext, request: Request, session: Sessi
 
     then = partial(context.finish, request, acknowledged)
     acknowledge_all(context, session, member, wanted, may_renew=may_renew, then=then)
+
+
+def _close(context: HandlerContext, member: ShareMember, kept: ShareSession) -> None:
+    """Close a session, unless the member has opened another one meanwhile."""
+    if kept.is_open:
+        context.shares.close_session(member)
 
 
 def _limits(context: HandlerContext, message: Any) -> ShareFetchLimits:
@@ -141,7 +147,7 @@ def handle_share_acknowledge(context: HandlerContext, request: Request, session:
 
     def acknowledged(errors: AcknowledgeErrors) -> None:
         if epoch == FINAL_EPOCH:
-            context.shares.close_session(member)
+            _close(context, member, kept)
         answer(request, _acknowledge_response(context, session, member, errors))
 
     then = partial(context.finish, request, acknowledged)

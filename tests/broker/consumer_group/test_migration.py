@@ -235,6 +235,27 @@ def test_members_without_an_assignment_keep_what_they_said_they_own_when_the_gro
         assert {(bench.topics.name_of(topic_id), n) for topic_id, rows in held.items() for n in rows} == client.owned
 
 
+def test_partitions_that_a_cooperative_member_has_yet_to_give_up_go_to_nobody_when_the_group_is_upgraded() -> None:
+    bench = ConsumerBench({"orders": 4})
+    group = MigratingGroup(bench)
+    first, second = group.start(True), group.start(True)
+    first.topics = second.topics = ("orders",)
+    for _ in range(8):
+        first.step()
+    assert len(first.owned) == 4
+    for client in (second, second, second, first, first, first, second):
+        client.step()
+    assert len(first.owned) == 4, "it has not fetched its assignment"
+    consumer = group.start(False)
+    consumer.topics = ("orders",)
+    for _ in range(3):
+        consumer.step()
+        assert not consumer.owned & first.owned
+    group.check()
+    group.settle(20)
+    assert group.covered == group.all_partitions
+
+
 def test_a_refused_heartbeat_leaves_clients_that_wait_in_the_classic_group_alone() -> None:
     bench = ConsumerBench(initial_rebalance_delay_ms=3_000)
     waiting = bench.join(protocols=(("range", subscription(("orders",))),))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -637,5 +638,32 @@ def test_a_deposed_leader_is_fenced_by_the_read_of_the_new_one(shared: Any) -> N
         assert (await share.states.read(led.leader_epoch + 1)).error_code == ErrorCode.NONE
         assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert share.led is not led
+
+    shared(test)
+
+
+def test_the_late_end_of_a_session_does_not_close_the_next_session_of_the_member(shared: Any) -> None:
+    """A client closes its connection when the answer to its last request takes too long, and subscribes again."""
+
+    async def test(share: Share, old: ShareMember) -> None:
+        await share.append("a")
+        await old.acquire()
+        persister = share.persister
+        ask, held = persister.ask, []
+        persister.ask = lambda request, ticket: held.append((request, ticket))
+        async with trio.open_nursery() as nursery:
+            last = partial(old.send, ApiKey.SHARE_ACKNOWLEDGE, [(0, 0, ACCEPT)], share_session_epoch=-1)
+            nursery.start_soon(last)
+            await share.world.sleep_ms(100)
+            persister.ask = ask
+            new = ShareMember(share)
+            await share.append("b")
+            assert (await new.acquire()).values == {1: "b"}
+            for request, ticket in held:
+                ask(request, ticket)
+            await share.world.sleep_ms(200)
+            assert await new.acknowledge((1, 1, ACCEPT)) is ErrorCode.NONE
+            nursery.cancel_scope.cancel()
+        assert len(held) == 1
 
     shared(test)
