@@ -17,9 +17,9 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class ProducerFenced(KafkaError):
-    """Another producer with the same transactional id has started, or the coordinator has aborted the transaction
-    because of its timeout. This producer can only be closed. If a commit raises this error, the transaction may be
-    committed or aborted."""
+    """Another producer with the same transactional id has started, or, below transaction.version 2, the coordinator has
+    aborted the transaction because of its timeout. This producer can only be closed. If a commit raises this error, the
+    transaction may be committed or aborted."""
 
 
 class AbortableTransactionError(KafkaError):
