@@ -18,6 +18,7 @@ from kraft.sim.chaos.clusters.cluster_queries import delete_group
 from kraft.sim.chaos.judge.application import application_reasons
 from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine
 from kraft.sim.chaos.workloads import ClientWorkload
+from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
 
 FINAL_READ_SECONDS_MAX = 60.0
@@ -99,7 +100,11 @@ class ClientWork:
             bootstrap_servers=self.servers, client_id=ONLOOKER_CLIENT_ID, timeout_ms=CLEAN_TIMEOUT_MS
         ) as admin:
             for topic in sorted({one.name for one in await admin.topics.list()} & topics):
-                await admin.topics.delete(topic)
+                try:
+                    await admin.topics.delete(topic)
+                except KafkaError as problem:  # a request of the run that was still on its way may have deleted it
+                    if problem.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
             for group in groups:
                 await delete_group(admin, group)
 
