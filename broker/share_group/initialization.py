@@ -28,7 +28,6 @@ from kraft.broker.share_group.records import (
 from kraft.broker.share_group.state import ShareDraft, ShareGroup
 
 ValueT = TypeVar("ValueT")
-NO_EPOCH = -1
 NO_NUMBERS: frozenset[int] = frozenset()
 
 
@@ -50,7 +49,7 @@ class ShareMemory:
 
     def __init__(self) -> None:
         self.asked_ms: int | None = None
-        self.deleted_epoch = NO_EPOCH
+        self.deleted_epoch = 0
 
 
 def subscribed_to(group: ShareGroup) -> frozenset[str]:
